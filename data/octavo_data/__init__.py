@@ -1,0 +1,1 @@
+"""What outlives a run of Octavo: the SQLite store of chats and turns."""

@@ -1,0 +1,17 @@
+"""Every error that the engine raises on purpose; each says the bad value and the remedy."""
+
+
+class EngineError(Exception):
+    """The base of all errors of the engine."""
+
+
+class ParameterError(EngineError, ValueError):
+    """A sampling parameter or an engine setting lies outside its range."""
+
+
+class RequestRefusedError(EngineError):
+    """A request can never be served as it is: too long for the context or for the pool."""
+
+
+class ModelError(EngineError):
+    """A model cannot be loaded or cannot be run correctly by this engine."""
