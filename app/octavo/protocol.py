@@ -4,9 +4,8 @@ A client numbers its own requests (`request`); the host answers with frames of t
 nothing outside their connection.
 """
 
-from typing import Annotated
-
 import msgspec
+
 from octavo_engine.events import StopReason, Timings, Usage
 from octavo_engine.params import SamplingParams
 
@@ -42,7 +41,7 @@ class Submit(Frame, frozen=True):
 
 
 class Watch(Frame, frozen=True):
-    """Follow the running turn of a chat: its text so far comes as one delta, then it goes on like a request of ours.
+    """Follow the running turn of a chat like a request of ours; its text so far comes as one delta after Accepted.
 
     Answered by Rejected when no turn of the chat is running in this host.
     """
@@ -52,7 +51,10 @@ class Watch(Frame, frozen=True):
 
 
 class Stop(Frame, frozen=True):
-    """End a request, or the watched turn, and keep what was said; harmless when it is over already."""
+    """End a request, or the watched turn, and keep what was said; harmless when it is over already.
+
+    A request that is not Accepted yet (its model loads) is Rejected and nothing of it is stored.
+    """
 
     request: int
 
@@ -94,7 +96,10 @@ class HostFailed(Frame, frozen=True):
 
 
 class Accepted(Frame, frozen=True):
-    """A request is stored (unless unstored) and queued."""
+    """A request is stored (unless unstored) and queued; the first answer to Submit and Watch unless Rejected.
+
+    The ids are None for an unstored request, and when the store failed (a Notice says so).
+    """
 
     request: int
     chat_id: str | None
@@ -123,6 +128,14 @@ class TurnDelta(Frame, frozen=True):
     request: int
     text: str
     num_tokens: int
+
+
+class Notice(Frame, frozen=True):
+    """Something a person should know about a request that goes on: it could not be stored, its prompt was rewritten."""
+
+    request: int
+    text: str
+    remedy: str = ""
 
 
 class TurnFinished(Frame, frozen=True):
@@ -185,8 +198,5 @@ class Status(Frame, frozen=True):
 
 
 ClientFrame = Hello | Submit | Watch | Stop | GetStatus | Shutdown
-HostFrame = (
-    Welcome | Ready | HostFailed | Accepted | Rejected | TurnStarted | TurnDelta | TurnFinished | Status
-)
-
-Length = Annotated[int, msgspec.Meta(ge=0, le=MAX_FRAME_BYTES)]
+RequestFrame = Accepted | Rejected | TurnStarted | TurnDelta | Notice | TurnFinished
+HostFrame = Welcome | Ready | HostFailed | RequestFrame | Status
