@@ -1,0 +1,86 @@
+"""The SQL that reads chats and turns, and the records that its rows become."""
+
+import sqlite3
+from collections.abc import Sequence
+
+from octavo_data.encoding import ID_BYTES, clean_text, pack_ids
+from octavo_data.records import Chat, Turn, TurnCounts, TurnStatus, TurnTimings
+
+_CHATS = """
+SELECT chats.id, title, model, system, chats.created_at, updated_at, tip_id,
+       coalesce(tip.depth, 0) AS num_turns, tip.status AS last_status
+FROM chats LEFT JOIN turns AS tip ON tip.id = chats.tip_id
+"""
+# No blobs here: a list of turns is for people, and the ids of a long chat weigh more than its text.
+_TURNS = """
+SELECT turns.id, chat_id, parent_id, prompt, reply, status, stop_reason, error, kept_tokens,
+       prompt_tokens, cached_tokens, computed_tokens, completion_tokens,
+       queue_ms, first_token_ms, total_ms, tokens_per_s, created_at, ended_at
+FROM turns
+"""
+
+CHATS_BY_ACTIVITY = f"{_CHATS} ORDER BY updated_at DESC, chats.id DESC LIMIT ?"
+CHATS_BY_PREFIX = f"{_CHATS} WHERE chats.id >= ? AND chats.id < ? ORDER BY chats.id LIMIT ?"
+TURN_BY_ID = f"{_TURNS} WHERE turns.id = ?"
+
+# Parents are walked, not chat_id: a fork shares turns with the chat that it came from.
+PATH = f"""
+WITH RECURSIVE path(id, parent) AS (
+    SELECT id, parent_id FROM turns WHERE id = ?
+    UNION ALL SELECT turns.id, turns.parent_id FROM path CROSS JOIN turns ON turns.id = path.parent
+)
+{_TURNS} CROSS JOIN path ON turns.id = path.id ORDER BY depth
+"""
+
+# Stops at the turn that keeps nothing of its parent: what came before it is not in the ids.
+TOKEN_IDS = """
+WITH RECURSIVE path(id, depth, parent, kept_tokens, prompt_ids, reply_ids) AS (
+    SELECT id, depth, parent_id, kept_tokens, prompt_ids, reply_ids FROM turns WHERE id = ?
+    UNION ALL
+    SELECT turns.id, turns.depth, turns.parent_id, turns.kept_tokens, turns.prompt_ids, turns.reply_ids
+    FROM path CROSS JOIN turns ON turns.id = path.parent WHERE path.kept_tokens > 0
+)
+SELECT id, kept_tokens, prompt_ids, reply_ids FROM path ORDER BY depth
+"""
+
+PARENT = f"""
+SELECT depth, kept_tokens + (length(prompt_ids) + length(reply_ids)) / {ID_BYTES} AS num_ids FROM turns WHERE id = ?
+"""
+RUNNING_HOSTS = "SELECT DISTINCT host FROM turns WHERE status = 'running'"
+
+FLUSH_TURN = """
+UPDATE turns SET reply = :reply, reply_ids = :reply_ids, completion_tokens = :completion_tokens
+WHERE id = :id AND status = 'running'
+"""
+END_TURN = """
+UPDATE turns SET status = :status, stop_reason = :stop_reason, error = :error, reply = :reply, reply_ids = :reply_ids,
+    prompt_tokens = :prompt_tokens, cached_tokens = :cached_tokens, computed_tokens = :computed_tokens,
+    completion_tokens = :completion_tokens, queue_ms = :queue_ms, first_token_ms = :first_token_ms,
+    total_ms = :total_ms, tokens_per_s = :tokens_per_s, ended_at = :now
+WHERE id = :id AND status = 'running'
+"""
+INTERRUPT_TURNS = """
+UPDATE turns SET status = 'interrupted', stop_reason = 'interrupted', ended_at = ? WHERE host = ? AND status = 'running'
+"""
+# max(): a clock that was set back must not move a chat down the list.
+TOUCH_CHAT = "UPDATE chats SET updated_at = max(updated_at, ?) WHERE id = ?"
+TOUCH_CHAT_OF_TURN = f"{TOUCH_CHAT.removesuffix('?')}(SELECT chat_id FROM turns WHERE id = ?)"
+
+
+def chat_of(row: sqlite3.Row) -> Chat:
+    """The chat of a row of one of the queries for chats."""
+    status = row["last_status"]
+    return Chat(**{**dict(row), "last_status": None if status is None else TurnStatus(status)})
+
+
+def turn_of(row: sqlite3.Row) -> Turn:
+    """The turn of a row of one of the queries for turns."""
+    values = dict(row)
+    counts = TurnCounts(**{name: values.pop(name) for name in TurnCounts.__slots__})
+    timings = TurnTimings(**{name: values.pop(name) for name in TurnTimings.__slots__})
+    return Turn(**{**values, "status": TurnStatus(values["status"])}, counts=counts, timings=timings)
+
+
+def reply_values(reply: str, reply_ids: Sequence[int]) -> dict[str, object]:
+    """The columns of a reply so far; FLUSH_TURN counts its ids, END_TURN is told the count."""
+    return {"reply": clean_text(reply), "reply_ids": pack_ids(reply_ids), "completion_tokens": len(reply_ids)}

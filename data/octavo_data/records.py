@@ -1,0 +1,82 @@
+"""What the store hands out: chats and turns as plain data; all times are milliseconds since the epoch, in UTC."""
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Literal
+
+
+class TurnStatus(StrEnum):
+    """Where a turn stands; every status but RUNNING is final."""
+
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"  # a person stopped it; what was said is kept
+    INTERRUPTED = "interrupted"  # the host died; what was flushed is kept
+    FAILED = "failed"
+
+
+class Place(Enum):
+    """Where a new turn goes when no parent is named (None names a parent: the root)."""
+
+    TIP = "tip"
+
+
+AtTip = Literal[Place.TIP]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnCounts:
+    """Token counts of one turn; `cached_tokens` of the prompt came from shared blocks, `computed_tokens` did not."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    computed_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnTimings:
+    """Milliseconds from the arrival of a turn; `tokens_per_s` counts decoding alone, not the wait."""
+
+    queue_ms: float = 0.0
+    first_token_ms: float = 0.0
+    total_ms: float = 0.0
+    tokens_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    """A stored conversation. `num_turns` counts from the root to the tip; without turns tip and status are None."""
+
+    id: str
+    title: str
+    model: str
+    system: str
+    created_at: int
+    updated_at: int
+    tip_id: str | None
+    num_turns: int
+    last_status: TurnStatus | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One user message, its reply and its measurements.
+
+    `stop_reason` is empty while it runs, "interrupted" after its host died, else what the engine said; `error` is empty
+    unless it failed. Its exact token ids are `Store.token_ids`, of which the first `kept_tokens` are its parent's.
+    """
+
+    id: str
+    chat_id: str
+    parent_id: str | None
+    prompt: str
+    reply: str
+    status: TurnStatus
+    stop_reason: str
+    error: str
+    kept_tokens: int
+    counts: TurnCounts
+    timings: TurnTimings
+    created_at: int
+    ended_at: int | None
