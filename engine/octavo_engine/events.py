@@ -53,12 +53,13 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A request is over; its blocks are given back or kept as cached prefix."""
+    """A request is over; its blocks are given back or kept as cached prefix. `error` says why it FAILED."""
 
     request_id: str
     stop_reason: StopReason
     usage: Usage
     timings: Timings
+    error: str = ""
 
 
 Event = Started | Delta | Finished

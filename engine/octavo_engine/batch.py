@@ -1,0 +1,60 @@
+"""One step's plan: plain lists of ints, filled by the scheduler, read by a model runner."""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from octavo_engine.sequence import Sequence
+
+
+@dataclass(slots=True)
+class Batch:
+    """The rows of one step, decoding rows first.
+
+    Row r computes the next `query_lens[r]` tokens of `sequences[r]`, of which the first `context_lens[r]` tokens then
+    have KV. `token_ids`, `positions` and `slots` are flat over all rows, in row order; slot s is offset
+    s % block_size of block s // block_size. `samples[r]` says that the row's last token is the sequence's last, so
+    that a next id is drawn from it. `copies` (source, destination) of whole blocks run before anything is written.
+    The block tables are the sequences' own lists, not copies: planning stays flat in context length.
+    """
+
+    sequences: list[Sequence] = field(default_factory=list)
+    query_lens: list[int] = field(default_factory=list)
+    context_lens: list[int] = field(default_factory=list)
+    samples: list[bool] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    copies: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, sequence: Sequence, num_tokens: int, block_size: int) -> None:
+        """Append a row that computes the next `num_tokens` tokens of a sequence whose table covers them."""
+        start, end = sequence.num_computed, sequence.num_computed + num_tokens
+        table = sequence.block_table
+        self.sequences.append(sequence)
+        self.query_lens.append(num_tokens)
+        self.context_lens.append(end)
+        self.samples.append(end == len(sequence.token_ids))
+        self.token_ids.extend(sequence.token_ids[start:end])
+        self.positions.extend(range(start, end))
+        self.slots.extend(table[p // block_size] * block_size + p % block_size for p in range(start, end))
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_decodes(self) -> int:
+        """How many leading rows compute one token each."""
+        count = 0
+        while count < len(self.query_lens) and self.query_lens[count] == 1:
+            count += 1
+        return count
+
+
+class ModelRunner(Protocol):
+    """Whatever can run a batch: the real model, or the echo of the demo."""
+
+    def run(self, batch: Batch) -> SequenceOf[int]:
+        """Compute the batch and return one id for each row with `samples` true, in row order."""
+        ...

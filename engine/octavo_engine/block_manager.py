@@ -1,0 +1,195 @@
+"""The block tables of all sequences over the pool and the prefix index: who reads which block, who may write where."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from octavo_engine.block_pool import BlockPool
+from octavo_engine.prefix_index import PrefixIndex, chain
+from octavo_engine.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The computed prefix that a prompt finds: whole blocks, then `num_partial` slots of one more block."""
+
+    blocks: tuple[int, ...]
+    digests: tuple[bytes, ...]
+    partial_block: int
+    num_partial: int
+    num_tokens: int
+
+    def without_partial(self) -> "Match":
+        """The same match over whole blocks only: it never needs more blocks than the sequence itself."""
+        return replace(self, partial_block=-1, num_partial=0, num_tokens=self.num_tokens - self.num_partial)
+
+
+class BlockManager:
+    """Gives sequences their blocks.
+
+    Three laws. A block is indexed only after its KV is written (`commit`). A slot is written only by a sequence that
+    alone holds the block, and never one that the index still promises: `reserve` copies such a block first. Blocks are
+    released tail first, so that a chain is evicted from its tail.
+    """
+
+    def __init__(
+        self, num_blocks: int, block_size: int, *, fingerprint: str = "", enable_prefix_caching: bool = True
+    ) -> None:
+        self.block_size = block_size
+        self.pool = BlockPool(num_blocks)
+        self.index = PrefixIndex(fingerprint)
+        self.enable_prefix_caching = enable_prefix_caching
+
+    def num_blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def match(self, sequence: Sequence) -> Match:
+        """The longest computed prefix of a sequence; always short of its last token, which must be computed anew."""
+        size, usable = self.block_size, len(sequence.token_ids) - 1
+        blocks: list[int] = []
+        digests: list[bytes] = []
+        parent, partial = self.index.root, (-1, 0)
+        if self.enable_prefix_caching:
+            for start in range(0, usable - size + 1, size):
+                tokens = tuple(sequence.token_ids[start : start + size])
+                digest = chain(parent, tokens)
+                block = self.index.find(parent, tokens, digest)
+                if block is None:
+                    break
+                blocks.append(block)
+                digests.append(digest)
+                parent = digest
+            start = len(blocks) * size
+            partial = self.index.find_partial(parent, tuple(sequence.token_ids[start : min(start + size, usable)]))
+        return Match(tuple(blocks), tuple(digests), *partial, num_tokens=len(blocks) * size + partial[1])
+
+    def can_admit(self, sequence: Sequence, match: Match) -> bool:
+        """Whether blocks for all tokens of the sequence can be had now, the matched ones aside."""
+        held = [*match.blocks, match.partial_block] if match.num_partial else match.blocks
+        num_revived = sum(self.pool.is_cached(block) for block in held)
+        needed = self.num_blocks_for(len(sequence.token_ids)) - len(match.blocks)
+        return needed + num_revived <= self.pool.num_available
+
+    def admit(self, sequence: Sequence, match: Match) -> list[tuple[int, int]]:
+        """Build the table for all tokens of a sequence; returns the (source, destination) copies that must run first.
+
+        The caller holds each source until the copies ran, and then gives it to `release_sources`.
+        """
+        assert not sequence.block_table
+        table = sequence.block_table
+        for block in match.blocks:
+            self.pool.share(block)
+            table.append(block)
+        sequence.digests = list(match.digests)
+        sequence.num_computed = match.num_tokens
+        if match.num_partial:
+            self.pool.share(match.partial_block)
+            table.append(match.partial_block)
+        copies = self._writable(sequence, match.num_tokens) if match.num_partial else []
+        while len(table) < self.num_blocks_for(len(sequence.token_ids)):
+            table.append(self._take())
+        return copies
+
+    def can_grow(self, sequence: Sequence) -> bool:
+        """Whether the next token of a decoding sequence finds its slot, or a block can be had for it."""
+        return self._grows_in_place(sequence) or self.pool.num_available > 0
+
+    def grow(self, sequence: Sequence) -> list[tuple[int, int]]:
+        """Make the slot of the next token writable; returns copies as `admit` does."""
+        index = sequence.num_computed // self.block_size
+        if index == len(sequence.block_table):
+            sequence.block_table.append(self._take())
+            return []
+        return self._writable(sequence, sequence.num_computed)
+
+    def release_sources(self, copies: Iterable[tuple[int, int]]) -> None:
+        """Let go of the sources of copies that ran."""
+        for source, _ in copies:
+            self._release(source)
+
+    def commit(self, sequence: Sequence, num_computed: int) -> None:
+        """Say that the KV of the first `num_computed` tokens is written: blocks that became full are indexed.
+
+        When another sequence wrote the same block first, ours is given back and theirs is used.
+        """
+        sequence.num_computed = num_computed
+        if not self.enable_prefix_caching:
+            return
+        while (len(sequence.digests) + 1) * self.block_size <= num_computed:
+            self._index_full(sequence, len(sequence.digests))
+
+    def index_tail(self, sequence: Sequence) -> None:
+        """Let others find the computed part of the sequence's last, not yet full block."""
+        number = len(sequence.digests)
+        start = number * self.block_size
+        if self.enable_prefix_caching and start < sequence.num_computed:
+            block = sequence.block_table[number]
+            if self.pool.ref_count(block) == 1:
+                tokens = tuple(sequence.token_ids[start : sequence.num_computed])
+                self.index.add(block, self._parent(sequence, number), tokens)
+
+    def release(self, sequence: Sequence, *, keep_tail: bool = True) -> None:
+        """Give all blocks of a sequence back, its tail first; what is computed stays findable. Idempotent.
+
+        After a step that failed nothing is known of the last block (its copy may not have run): `keep_tail` false.
+        """
+        if sequence.block_table and keep_tail:
+            self.index_tail(sequence)
+        while sequence.block_table:
+            self._release(sequence.block_table.pop())
+        sequence.digests = []
+        sequence.num_computed = 0
+
+    def check_integrity(self, sequences: Iterable[Sequence], copies: Iterable[tuple[int, int]] = ()) -> None:
+        """Assert that the ref counts, recounted from the tables, and the index are right."""
+        holders = [0] * self.pool.num_blocks
+        for sequence in sequences:
+            for block in sequence.block_table:
+                holders[block] += 1
+        for source, _ in copies:
+            holders[source] += 1
+        self.pool.check_integrity(holders)
+        self.index.check_integrity()
+        assert all(block in self.index for block in range(self.pool.num_blocks) if self.pool.is_cached(block))
+
+    def _parent(self, sequence: Sequence, number: int) -> bytes:
+        return sequence.digests[number - 1] if number else self.index.root
+
+    def _index_full(self, sequence: Sequence, number: int) -> None:
+        start = number * self.block_size
+        tokens = tuple(sequence.token_ids[start : start + self.block_size])
+        parent, block = self._parent(sequence, number), sequence.block_table[number]
+        digest = chain(parent, tokens)
+        twin = self.index.find(parent, tokens, digest)
+        if twin is None:
+            self.index.add(block, parent, tokens, digest)
+        elif twin != block:
+            self.pool.share(twin)
+            sequence.block_table[number] = twin
+            self._release(block)
+        sequence.digests.append(digest)
+
+    def _grows_in_place(self, sequence: Sequence) -> bool:
+        index, offset = divmod(sequence.num_computed, self.block_size)
+        return index < len(sequence.block_table) and self._is_writable(sequence.block_table[index], offset)
+
+    def _is_writable(self, block: int, offset: int) -> bool:
+        return self.pool.ref_count(block) == 1 and self.index.num_tokens(block) <= offset
+
+    def _writable(self, sequence: Sequence, position: int) -> list[tuple[int, int]]:
+        """Copy on write: the block of `position` is replaced by a copy unless it is ours alone from there on."""
+        number, offset = divmod(position, self.block_size)
+        source = sequence.block_table[number]
+        if self._is_writable(source, offset):
+            return []
+        copy = self._take()
+        sequence.block_table[number] = copy
+        return [(source, copy)]
+
+    def _take(self) -> int:
+        block, is_evicted = self.pool.take()
+        if is_evicted:
+            self.index.drop(block)
+        return block
+
+    def _release(self, block: int) -> None:
+        self.pool.release(block, keep=block in self.index)

@@ -1,0 +1,51 @@
+"""The settings of one engine, read once; the names are those that vLLM's users know."""
+
+from dataclasses import dataclass
+
+from octavo_engine.errors import ParameterError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Sizes and switches of an engine. Raises ParameterError for a value out of range.
+
+    block_size: token slots of one KV block.
+    max_num_seqs: sequences that run at once; more wait.
+    max_num_batched_tokens: the token budget of one step, decoding rows included.
+    max_model_len: context in tokens, None for the model's own.
+    dtype: "auto", "float32", "bfloat16" or "float16"; auto is float32 on the CPU, bfloat16 on a GPU.
+    kv_cache_memory_bytes: memory of the KV pool, None to derive it from what the device has free.
+    gpu_memory_utilization: share of the device's memory that weights and pool may take together.
+    """
+
+    block_size: int = 16
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 2048
+    max_model_len: int | None = None
+    dtype: str = "auto"
+    attention: str = "auto"
+    enable_prefix_caching: bool = True
+    kv_cache_memory_bytes: int | None = None
+    gpu_memory_utilization: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "kv_cache_memory_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ParameterError(f"{name} is {value}; it must be 1 or more")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ParameterError(
+                f"max_num_batched_tokens is {self.max_num_batched_tokens}; it must be at least max_num_seqs, "
+                f"{self.max_num_seqs}: every running sequence needs one token a step"
+            )
+        if not 0.0 < self.gpu_memory_utilization <= 1.0:
+            raise ParameterError(
+                f"gpu_memory_utilization is {self.gpu_memory_utilization}; it must be above 0, up to 1"
+            )
+        _require_one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
+        _require_one_of("attention", self.attention, ("auto", "flash", "sdpa"))
+
+
+def _require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ParameterError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")

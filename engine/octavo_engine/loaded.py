@@ -1,0 +1,27 @@
+"""What loading a model gives: a ready engine, the format of its prompts, and what it runs."""
+
+from dataclasses import dataclass
+
+from octavo_engine.engine import Engine
+from octavo_engine.messages import ChatFormat
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a loaded engine runs, for status lines and `engine status`; `kv_bytes_per_token` counts all layers."""
+
+    device: str
+    attention: str
+    dtype: str
+    block_size: int
+    max_model_len: int
+    kv_bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An engine that is ready, the format of its prompts, and what it runs."""
+
+    engine: Engine
+    chat_format: ChatFormat
+    info: ModelInfo

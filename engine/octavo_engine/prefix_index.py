@@ -1,0 +1,106 @@
+"""Which block holds the KV of which tokens: full blocks by chained hash, and any block by its parent and its tokens."""
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MAX_SIBLINGS_COMPARED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a block holds: `tokens` after the chain `parent`; `digest` names the chain with them, None if not full."""
+
+    parent: bytes
+    tokens: tuple[int, ...]
+    digest: bytes | None
+
+
+def chain(parent: bytes, tokens: Sequence[int]) -> bytes:
+    """The name of the chain `parent` + `tokens`: BLAKE2b, the same in every process and on every machine."""
+    packed = struct.pack(f"<{len(tokens)}I", *tokens)
+    return hashlib.blake2b(packed, key=parent, digest_size=32, person=b"octavo.block").digest()
+
+
+def root_digest(fingerprint: str) -> bytes:
+    """The parent of every first block: KV of another model, dtype or block size never shares a chain with ours."""
+    return hashlib.blake2b(fingerprint.encode(), digest_size=32, person=b"octavo.root").digest()
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many leading tokens agree; slices are compared in C, so the cost is a few comparisons, not one a token."""
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:
+        return high
+    while low + 1 < high:  # a[:low] agrees, a[:high] does not
+        middle = (low + high) // 2
+        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle)
+    return low
+
+
+class PrefixIndex:
+    """The blocks whose content is known. A digest only finds the candidate; the token ids decide.
+
+    Children of one chain are compared newest first, at most MAX_SIBLINGS_COMPARED of them, which bounds the cost of
+    a prefix that thousands of chats go on from.
+    """
+
+    def __init__(self, fingerprint: str = "") -> None:
+        self.root = root_digest(fingerprint)
+        self._blocks: dict[bytes, int] = {}
+        self._entries: dict[int, Entry] = {}
+        self._children: dict[bytes, dict[int, None]] = {}
+
+    def __contains__(self, block: int) -> bool:
+        return block in self._entries
+
+    def num_tokens(self, block: int) -> int:
+        """How many leading slots of the block somebody may still look up; 0 for a block that is not indexed."""
+        entry = self._entries.get(block)
+        return len(entry.tokens) if entry else 0
+
+    def find(self, parent: bytes, tokens: tuple[int, ...], digest: bytes) -> int | None:
+        """The block that holds exactly these tokens after this chain."""
+        block = self._blocks.get(digest)
+        if block is None:
+            return None
+        entry = self._entries[block]
+        return block if entry.tokens == tokens and entry.parent == parent else None
+
+    def find_partial(self, parent: bytes, tokens: tuple[int, ...]) -> tuple[int, int]:
+        """The child of `parent` that agrees longest with `tokens`, and how far; (-1, 0) when none agrees at all."""
+        best, best_length = -1, 0
+        siblings = self._children.get(parent, {})
+        for _, block in zip(range(MAX_SIBLINGS_COMPARED), reversed(siblings), strict=False):
+            length = common_prefix(self._entries[block].tokens, tokens)
+            if length > best_length:
+                best, best_length = block, length
+        return best, best_length
+
+    def add(self, block: int, parent: bytes, tokens: tuple[int, ...], digest: bytes | None = None) -> None:
+        """Say what a block holds now; only after its KV is written. A full block brings its `digest`."""
+        if block in self._entries:
+            self.drop(block)
+        self._entries[block] = Entry(parent, tokens, digest)
+        self._children.setdefault(parent, {})[block] = None
+        if digest is not None:
+            self._blocks[digest] = block
+
+    def drop(self, block: int) -> None:
+        """Forget a block, because it is evicted or written anew."""
+        entry = self._entries.pop(block)
+        siblings = self._children[entry.parent]
+        del siblings[block]
+        if not siblings:
+            del self._children[entry.parent]
+        if entry.digest is not None and self._blocks.get(entry.digest) == block:
+            del self._blocks[entry.digest]
+
+    def check_integrity(self) -> None:
+        """Assert that the three maps agree."""
+        for block, entry in self._entries.items():
+            assert block in self._children[entry.parent]
+            assert entry.digest is None or entry.digest == chain(entry.parent, entry.tokens)
+        assert sum(map(len, self._children.values())) == len(self._entries)
+        assert all(self._entries[block].digest == digest for digest, block in self._blocks.items())

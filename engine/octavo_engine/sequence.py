@@ -1,0 +1,69 @@
+"""The engine's side of a request: its token ids, its block table, and how far its KV is computed."""
+
+from collections.abc import Sequence as SequenceOf
+from enum import Enum
+
+from octavo_engine.params import SamplingParams
+
+
+class SequenceState(Enum):
+    """Where a sequence stands; preempted ones wait again, with their tokens kept."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Sequence:
+    """One request inside the engine.
+
+    `token_ids` is the prompt and then every sampled id; the KV of the first `num_computed` of them lies in the
+    blocks of `block_table`, position p in slot p % block_size of block p // block_size. `digests` are the chained
+    hashes of the blocks indexed so far.
+    """
+
+    __slots__ = (
+        "arrival",
+        "block_table",
+        "digests",
+        "is_aborted",
+        "num_cached",
+        "num_computed",
+        "num_prompt",
+        "params",
+        "request_id",
+        "seed",
+        "session",
+        "state",
+        "token_ids",
+    )
+
+    def __init__(
+        self, request_id: str, prompt: SequenceOf[int], params: SamplingParams, *, seed: int, session: str = ""
+    ) -> None:
+        self.request_id = request_id
+        self.token_ids = list(prompt)
+        self.num_prompt = len(self.token_ids)
+        self.params = params
+        self.seed = seed
+        self.session = session
+        self.arrival = 0
+        self.num_computed = 0
+        self.num_cached = 0
+        self.block_table: list[int] = []
+        self.digests: list[bytes] = []
+        self.state = SequenceState.WAITING
+        self.is_aborted = False
+
+    def __repr__(self) -> str:
+        return f"Sequence({self.request_id!r}, {self.num_computed}/{len(self.token_ids)} computed, {self.state.value})"
+
+    @property
+    def num_uncomputed(self) -> int:
+        """Tokens whose KV is missing: 1 while decoding, more while the prompt is computed."""
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def num_replied(self) -> int:
+        """Tokens sampled so far."""
+        return len(self.token_ids) - self.num_prompt
