@@ -1,0 +1,1 @@
+"""The terminal UI: widgets that look at sessions and own no generation."""
