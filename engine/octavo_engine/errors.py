@@ -15,3 +15,7 @@ class RequestRefusedError(EngineError):
 
 class ModelError(EngineError):
     """A model cannot be loaded or cannot be run correctly by this engine."""
+
+
+class ChatFormatError(EngineError):
+    """A chat template refuses the messages it was given."""

@@ -1,0 +1,1 @@
+"""The half of the engine that knows torch: loading, running and sampling."""

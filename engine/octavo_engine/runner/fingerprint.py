@@ -1,0 +1,35 @@
+"""Names the KV that a model computes: two processes share cached blocks only under one fingerprint."""
+
+import hashlib
+from pathlib import Path
+
+SAMPLE_BYTES = 1 << 20
+
+
+def fingerprint(folder: Path, **settings: object) -> str:
+    """A hash over config, tokenizer and weights of a model folder and over `settings` (dtype, block size, layout).
+
+    Of each weight file the size and its first and last MiB are read, so that a model of many gigabytes costs
+    milliseconds; the header of a safetensors file names every tensor and lies in the first.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(folder.iterdir()):
+        if path.suffix in {".json", ".safetensors", ".bin", ".model"} and path.name != "octavo.json":
+            _add(digest, path.name.encode(), _sample(path))
+    for name, value in sorted(settings.items()):
+        _add(digest, name.encode(), repr(value).encode())
+    return digest.hexdigest()
+
+
+def _add(digest: "hashlib.blake2b", *fields: bytes) -> None:
+    for field in fields:
+        digest.update(len(field).to_bytes(8, "little"))
+        digest.update(field)
+
+
+def _sample(path: Path) -> bytes:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(SAMPLE_BYTES)
+        file.seek(max(0, size - SAMPLE_BYTES))
+        return size.to_bytes(8, "little") + head + file.read(SAMPLE_BYTES)

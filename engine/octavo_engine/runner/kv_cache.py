@@ -1,0 +1,42 @@
+"""The memory of the KV pool: one tensor, a block's rows of all layers side by side."""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVShape:
+    """The KV of one token: `num_layers` times a key and a value of `num_kv_heads` x `head_dim`."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_token(self) -> int:
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+
+
+class KVCache:
+    """`data` is (num_blocks, num_layers, 2, block_size, num_kv_heads, head_dim).
+
+    A block is contiguous over layers, so that copying one, or writing it to disk, moves a single run of bytes; a
+    layer's pages are views with a stride, which gathers and flash-attn's paged functions take as they are.
+    """
+
+    def __init__(self, shape: KVShape, num_blocks: int, block_size: int, device: torch.device) -> None:
+        size = (num_blocks, shape.num_layers, 2, block_size, shape.num_kv_heads, shape.head_dim)
+        self.data = torch.zeros(size, dtype=shape.dtype, device=device)
+        self.block_size = block_size
+
+    def layer(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The pages of one layer: keys and values, (num_blocks, block_size, num_kv_heads, head_dim) each."""
+        return self.data[:, number, 0], self.data[:, number, 1]
+
+    def copy(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy whole blocks, (source, destination) each; all sources are read before anything is written."""
+        sources, destinations = zip(*pairs, strict=True)
+        device = self.data.device
+        self.data[torch.tensor(destinations, device=device)] = self.data[torch.tensor(sources, device=device)]

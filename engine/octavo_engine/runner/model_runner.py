@@ -1,0 +1,51 @@
+"""Runs a batch through a transformers model over the paged cache: the general path, right for every architecture."""
+
+import torch
+from transformers import PreTrainedModel
+
+from octavo_engine.batch import Batch
+from octavo_engine.runner.attention import AttentionBackend
+from octavo_engine.runner.kv_cache import KVCache
+from octavo_engine.runner.sampler import SamplingBatch, sample
+
+
+class TransformersRunner:
+    """All rows go through the model as one packed row of tokens; attention tells them apart."""
+
+    def __init__(self, model: PreTrainedModel, cache: KVCache, backend: AttentionBackend) -> None:
+        self._model = model
+        self._cache = cache
+        self._backend = backend
+
+    @torch.inference_mode()
+    def run(self, batch: Batch) -> list[int]:
+        """Compute a batch; one id for each row that samples, in row order."""
+        logits = self.logits(batch)
+        sampling = [s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples]
+        return sample(logits, SamplingBatch.of(sampling, logits.device)).tolist() if sampling else []
+
+    @torch.inference_mode()
+    def logits(self, batch: Batch) -> torch.Tensor:
+        """Write the batch's KV; returns (rows that sample, vocabulary)."""
+        if batch.copies:
+            self._cache.copy(batch.copies)
+        self._backend.begin(batch)
+        device = self._cache.data.device
+        rows = self._sampling_rows(batch)
+        out = self._model(
+            input_ids=torch.tensor([batch.token_ids], device=device),
+            position_ids=torch.tensor([batch.positions], device=device),
+            use_cache=False,
+            logits_to_keep=torch.tensor(rows or [0], device=device),
+        )
+        logits: torch.Tensor = out.logits[0]
+        return logits[: len(rows)]
+
+    def _sampling_rows(self, batch: Batch) -> list[int]:
+        """The flat index of the last token of each row that samples."""
+        rows, end = [], 0
+        for length, samples in zip(batch.query_lens, batch.samples, strict=True):
+            end += length
+            if samples:
+                rows.append(end - 1)
+        return rows
