@@ -34,6 +34,19 @@ def open_file(path: Path) -> sqlite3.Connection:
         return _connect(path)
 
 
+def enable_wal(conn: sqlite3.Connection) -> None:
+    """Switch a new file to WAL; the busy timeout does not cover the switch, so wait here for another process's."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while conn.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        try:
+            conn.execute("PRAGMA journal_mode = WAL")
+            return  # where the file system knows no WAL the old mode stays, which is slower and still right
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
 @contextmanager
 def immediate(conn: sqlite3.Connection) -> Iterator[None]:
     """One write transaction: the lock is taken at the start, an exception takes everything back."""
@@ -81,23 +94,9 @@ def _connect(path: Path) -> sqlite3.Connection:
         path, timeout=BUSY_TIMEOUT_S, isolation_level=None
     )  # transactions are ours, not the driver's
     try:
-        _enable_wal(conn)
         conn.execute("PRAGMA synchronous = NORMAL")
         conn.execute("PRAGMA foreign_keys = ON")
     except BaseException:
         conn.close()
         raise
     return conn
-
-
-def _enable_wal(conn: sqlite3.Connection) -> None:
-    """Switch an empty file to WAL; the busy timeout does not cover the switch, so wait here for another process's."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
-    while conn.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-        try:
-            conn.execute("PRAGMA journal_mode = WAL")
-            return  # where the file system knows no WAL the old mode stays, which is slower and still right
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)

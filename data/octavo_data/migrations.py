@@ -42,9 +42,11 @@ def unknown(conn: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIO
 
 def is_foreign(conn: sqlite3.Connection) -> bool:
     """Whether the database belongs to another program: it has tables, and not our mark."""
+    if not conn.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+        return False
+    # Asked after the tables: they come in one commit with the mark, perhaps this moment, from another process.
     (mark,) = conn.execute("PRAGMA application_id").fetchone()
-    has_tables = conn.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
-    return mark != APPLICATION_ID and has_tables
+    return int(mark) != APPLICATION_ID
 
 
 def migrate(conn: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -12,24 +12,24 @@ SELECT chats.id, title, model, system, chats.created_at, updated_at, tip_id,
 FROM chats LEFT JOIN turns AS tip ON tip.id = chats.tip_id
 """
 # No blobs here: a list of turns is for people, and the ids of a long chat weigh more than its text.
-_TURNS = """
+_TURN_COLUMNS = """
 SELECT turns.id, chat_id, parent_id, prompt, reply, status, stop_reason, error, kept_tokens,
        prompt_tokens, cached_tokens, computed_tokens, completion_tokens,
        queue_ms, first_token_ms, total_ms, tokens_per_s, created_at, ended_at
-FROM turns
 """
 
 CHATS_BY_ACTIVITY = f"{_CHATS} ORDER BY updated_at DESC, chats.id DESC LIMIT ?"
 CHATS_BY_PREFIX = f"{_CHATS} WHERE chats.id >= ? AND chats.id < ? ORDER BY chats.id LIMIT ?"
-TURN_BY_ID = f"{_TURNS} WHERE turns.id = ?"
+TURN_BY_ID = f"{_TURN_COLUMNS} FROM turns WHERE turns.id = ?"
 
-# Parents are walked, not chat_id: a fork shares turns with the chat that it came from.
+# Parents are walked, not chat_id: a fork shares turns with the chat that it came from. CROSS JOIN fixes the order of
+# the loops, so that each parent is one look-up and the table is never scanned.
 PATH = f"""
 WITH RECURSIVE path(id, parent) AS (
     SELECT id, parent_id FROM turns WHERE id = ?
     UNION ALL SELECT turns.id, turns.parent_id FROM path CROSS JOIN turns ON turns.id = path.parent
 )
-{_TURNS} CROSS JOIN path ON turns.id = path.id ORDER BY depth
+{_TURN_COLUMNS} FROM path CROSS JOIN turns ON turns.id = path.id ORDER BY depth
 """
 
 # Stops at the turn that keeps nothing of its parent: what came before it is not in the ids.

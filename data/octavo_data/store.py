@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from octavo_data import queries, refusals
-from octavo_data.connection import immediate, naming_errors, open_file
+from octavo_data.connection import enable_wal, immediate, naming_errors, open_file
 from octavo_data.encoding import clean_text, new_id, now_ms, pack_ids, unpack_ids
 from octavo_data.errors import StoreOpenError, StoreReadError, StoreReadOnlyError, StoreWriteError
 from octavo_data.migrations import is_foreign, migrate, unknown
@@ -197,6 +197,7 @@ class Store:
             if is_foreign(self._conn):
                 remedy = "Move it away, or set OCTAVO_HOME to another folder."
                 raise StoreOpenError(f"{self.path} is a database of another program", remedy)
+            enable_wal(self._conn)
             newer = unknown(self._conn)
         if newer:
             self._conn.execute("PRAGMA query_only = ON")
