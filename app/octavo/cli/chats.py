@@ -1,0 +1,65 @@
+"""`octavo chats`: list and show what is stored."""
+
+import click
+
+
+@click.group(invoke_without_command=True)
+@click.option("--json", "is_json", is_flag=True, help="As JSON.")
+@click.pass_context
+def command(ctx: click.Context, is_json: bool) -> None:
+    """List the stored chats, the most recent first."""
+    if ctx.invoked_subcommand is None:
+        _list(limit=None, is_json=is_json)
+
+
+@command.command("list")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="Only so many.")
+@click.option("--json", "is_json", is_flag=True, help="As JSON.")
+def list_command(limit: int | None, is_json: bool) -> None:
+    """List the stored chats, the most recent first."""
+    _list(limit=limit, is_json=is_json)
+
+
+@command.command()
+@click.argument("chat_id", metavar="ID")
+@click.option("--json", "is_json", is_flag=True, help="As JSON.")
+def show(chat_id: str, is_json: bool) -> None:
+    """Show one chat with its turns; the beginning of its id is enough."""
+    from octavo.cli.output import print_json
+    from octavo.cli.transcript import print_chat
+    from octavo.paths import Paths
+    from octavo_data import Store
+
+    store = Store(Paths.from_env().store_file)
+    chat = store.chat(chat_id)
+    turns = store.turns(chat.id)
+    if is_json:
+        print_json({"chat": chat, "turns": turns})
+    else:
+        print_chat(chat, turns)
+
+
+@command.command()
+def path() -> None:
+    """Print the path of the file that holds the chats."""
+    from octavo.paths import Paths
+
+    click.echo(Paths.from_env().store_file)
+
+
+def _list(limit: int | None, is_json: bool) -> None:
+    from octavo.cli.output import local_time, print_json, print_rows
+    from octavo.paths import Paths
+    from octavo_data import Store
+
+    chats = Store(Paths.from_env().store_file).chats(limit)
+    if is_json:
+        print_json(chats)
+    elif chats:
+        print_rows([(chat.id, local_time(chat.updated_at), _turns(chat.num_turns), chat.title) for chat in chats])
+    else:
+        click.echo('No chats yet. Begin one with octavo "your question".', err=True)
+
+
+def _turns(num_turns: int) -> str:
+    return f"{num_turns} turn{'' if num_turns == 1 else 's'}"

@@ -1,0 +1,55 @@
+"""What `octavo engine` does over a client, and how it prints a status."""
+
+from typing import Any
+
+import msgspec
+
+from octavo import launcher
+from octavo.cli.output import print_json, print_rows, size
+from octavo.cli.setup import load, with_model
+from octavo.protocol import EngineStatus
+
+Loading = dict[str, Any]  # what is known while the model is being loaded
+
+
+async def read_status(model: str | None) -> EngineStatus | Loading:
+    """The status of a running host; raises HostError when none runs."""
+    settings, paths = load()
+    async with await launcher.connect(with_model(settings, model), paths, start=False) as client:
+        return await client.status() or {"model": client.model, "loading": True}
+
+
+async def start_host(model: str | None) -> EngineStatus | Loading:
+    """Start a host unless it runs, and wait for its model; raises HostError, ModelMissingError."""
+    settings, paths = load()
+    async with await launcher.connect(with_model(settings, model), paths) as client:
+        await client.wait_ready()
+        return await client.status() or {"model": client.model, "loading": True}
+
+
+async def stop_host(model: str | None) -> tuple[str, bool]:
+    """The name of the model, and whether a host of it was running; raises HostError when it does not end."""
+    settings, paths = load()
+    settings = with_model(settings, model)
+    return settings.model, await launcher.stop(settings, paths)
+
+
+def print_status(status: EngineStatus | Loading, is_json: bool) -> None:
+    """A status as JSON or for people."""
+    if is_json:
+        print_json(status)
+    elif isinstance(status, EngineStatus):
+        print_rows(_rows(status))
+    else:
+        print_rows([("model", str(status["model"])), ("state", "loading")])
+
+
+def _rows(status: EngineStatus) -> list[tuple[str, str]]:
+    blocks = " · ".join(f"{count} {name}" for name, count in msgspec.structs.asdict(status.blocks).items())
+    return [
+        ("model", status.model),
+        ("device", f"{status.device} · {status.dtype} · attention {status.attention}"),
+        ("blocks", f"{blocks} · {status.block_size} tokens each · {status.kv_bytes_per_token} bytes a token"),
+        ("requests", f"{status.requests.running} running · {status.requests.waiting} waiting"),
+        ("disk", f"{status.disk.blocks} blocks · {size(status.disk.bytes)}"),
+    ]
