@@ -26,12 +26,20 @@ _REMEDIES = {
 def open_file(path: Path) -> sqlite3.Connection:
     """A connection to the file, which is made 0600 in a folder of 0700 where they are missing; StoreOpenError."""
     try:
-        _make_private(path)
+        _create(path)
     except OSError as error:
         remedy = "Check the folder's permissions, or set OCTAVO_HOME to another folder."
         raise StoreOpenError(f"cannot open {path}: {error.strerror}", remedy) from error
     with naming_errors(path, "open", StoreOpenError):
         return _connect(path)
+
+
+def close_to_others(path: Path) -> None:
+    """Take the rights of group and others from a file of ours; its companions (-wal, -shm) get the same mode."""
+    mode = path.stat().st_mode
+    if mode & 0o077:
+        with suppress(PermissionError):  # another owner's file
+            path.chmod(mode & 0o700)
 
 
 def enable_wal(conn: sqlite3.Connection) -> None:
@@ -76,23 +84,18 @@ def _remedy(error: sqlite3.Error) -> str:
     return next((text for kind, text in _REMEDIES.items() if name.startswith(kind)), "Try again.")
 
 
-def _make_private(path: Path) -> None:
+def _create(path: Path) -> None:
     for folder in reversed(path.parents):
         folder.mkdir(mode=0o700, exist_ok=True)
     if not path.exists():
         with suppress(FileExistsError):  # another process was first
             path.touch(mode=0o600, exist_ok=False)
     # Never open an existing file by hand: closing it drops the locks that other connections of this process hold.
-    mode = path.stat().st_mode
-    if mode & 0o077:
-        with suppress(PermissionError):  # not our file, so not ours to close
-            path.chmod(mode & 0o700)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    conn = sqlite3.connect(
-        path, timeout=BUSY_TIMEOUT_S, isolation_level=None
-    )  # transactions are ours, not the driver's
+    # isolation_level: transactions are ours, not the driver's
+    conn = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
         conn.execute("PRAGMA synchronous = NORMAL")
         conn.execute("PRAGMA foreign_keys = ON")

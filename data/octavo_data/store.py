@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from octavo_data import queries, refusals
-from octavo_data.connection import enable_wal, immediate, naming_errors, open_file
+from octavo_data.connection import close_to_others, enable_wal, immediate, naming_errors, open_file
 from octavo_data.encoding import clean_text, new_id, now_ms, pack_ids, unpack_ids
 from octavo_data.errors import StoreOpenError, StoreReadError, StoreReadOnlyError, StoreWriteError
 from octavo_data.migrations import is_foreign, migrate, unknown
@@ -71,7 +71,7 @@ class Store:
     def chat(self, chat_id: str) -> Chat:
         """The chat with this id or unique prefix, in any case; ChatNotFoundError, AmbiguousChatError."""
         prefix = chat_id.strip().lower()
-        # ":" .. "~" lie behind every digit and letter of an id, so this range is "begins with"
+        # "~" lies behind every digit and letter of an id, so this range is "begins with"
         rows = self._rows(queries.CHATS_BY_PREFIX, prefix, prefix + "~", _NUM_CANDIDATES) if prefix else []
         if not rows:
             raise refusals.no_chat(chat_id)
@@ -197,6 +197,7 @@ class Store:
             if is_foreign(self._conn):
                 remedy = "Move it away, or set OCTAVO_HOME to another folder."
                 raise StoreOpenError(f"{self.path} is a database of another program", remedy)
+            close_to_others(self.path)
             enable_wal(self._conn)
             newer = unknown(self._conn)
         if newer:

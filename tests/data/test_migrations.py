@@ -97,6 +97,8 @@ def test_a_file_of_a_newer_version_is_read_and_never_written(newer: tuple[Path, 
         ):
             with pytest.raises(StoreReadOnlyError, match=r"written by a newer octavo\. Update octavo"):
                 write()
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):  # nor by a write that forgot to ask
+            store._conn.execute("DELETE FROM turns")
     assert path.read_bytes() == before
 
 

@@ -130,6 +130,23 @@ def test_a_turn_on_a_tip_that_was_overtaken_is_refused_and_changes_nothing(store
     assert again.parent_id == tip.id
 
 
+def test_the_parent_is_the_tip_as_it_is_inside_the_transaction(store: Store, chat: Chat) -> None:
+    begin(store, chat.id)
+    with Store(store.path) as other:
+        slipped_in: list[Turn] = []
+
+        def slip_in(sql: str) -> None:
+            """The other process comes first at the last moment: just before ours takes the lock."""
+            if sql == "BEGIN IMMEDIATE":
+                slipped_in.append(begin(other, chat.id, "from elsewhere"))
+
+        store._conn.set_trace_callback(slip_in)
+        turn = begin(store, chat.id, "ours")
+        store._conn.set_trace_callback(None)
+    assert [turn.parent_id] == [other_turn.id for other_turn in slipped_in]
+    assert [t.prompt for t in store.turns(chat.id)] == ["Why?", "from elsewhere", "ours"]
+
+
 @pytest.mark.parametrize("kept_tokens", [-1, 4])
 def test_no_turn_keeps_more_ids_than_its_parent_has(store: Store, chat: Chat, kept_tokens: int) -> None:
     parent = begin(store, chat.id)

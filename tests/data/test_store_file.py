@@ -90,15 +90,19 @@ def test_a_database_of_another_program_is_named_and_left_alone(tmp_path: Path) -
     conn = sqlite3.connect(path)
     conn.execute("CREATE TABLE migrations (name TEXT)")
     conn.close()
+    path.chmod(0o644)
     before = path.read_bytes()
     with pytest.raises(StoreOpenError, match="is a database of another program"):
         Store(path)
-    assert path.read_bytes() == before
+    assert (path.read_bytes(), mode(path)) == (before, "0o644")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_in_the_place_of_the_file_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
     with pytest.raises(StoreOpenError, match=str(tmp_path)):
         Store(tmp_path)
+    assert mode(tmp_path) == "0o755"
 
 
 def test_a_file_in_the_place_of_a_folder_is_an_error_with_a_remedy(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def begin(number):
 store, chat_id, mode, name = Store(Path(sys.argv[1])), sys.argv[2], sys.argv[3], int(sys.argv[4])
 print("ready", flush=True)
 sys.stdin.readline()
-for number in range(40):
+for number in range(300):
     turn = begin(number)
     store.flush_turn(turn.id, reply="so far", reply_ids=[])
     store.end_turn(
@@ -147,9 +147,9 @@ def test_two_processes_on_one_chat_lose_no_turn_and_no_id(tmp_path: Path, mode: 
         finish(writers)
         turns = store.turns(chat.id)
         for name in "12":  # none is missing, and each writer's own are in its own order
-            assert [turn.prompt for turn in turns if turn.prompt[0] == name] == [f"{name}:{n}" for n in range(40)]
+            assert [turn.prompt for turn in turns if turn.prompt[0] == name] == [f"{name}:{n}" for n in range(300)]
         assert [turn.reply for turn in turns] == [f"reply {turn.prompt}" for turn in turns]
-        assert store.chat(chat.id).num_turns == len(turns) == 80
+        assert store.chat(chat.id).num_turns == len(turns) == 600
         asked = [1000 * int(turn.prompt[0]) + int(turn.prompt[2:]) for turn in turns]
         known = [token for token in store.token_ids(turns[-1].id) if token >= 1000]
         assert known == (asked if mode == "on a seen tip" else asked[-1:])
