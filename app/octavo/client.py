@@ -50,8 +50,8 @@ class Client:
         self.model = welcome.model
         self.pid = welcome.pid
         self.is_ready = welcome.is_ready
-        self.device = ""
-        self.max_model_len = 0
+        self.device = welcome.device
+        self.max_model_len = welcome.max_model_len
         self.failure: HostFailed | None = None
         self.closed = asyncio.Event()
         self._writer = writer

@@ -73,12 +73,14 @@ class Shutdown(Frame, frozen=True):
 
 
 class Welcome(Frame, frozen=True):
-    """The answer to Hello; the model may still be loading, and requests then wait."""
+    """The answer to Hello; the model may still be loading: requests then wait, and Ready brings the last two."""
 
     version: int
     model: str
     pid: int
     is_ready: bool
+    device: str = ""
+    max_model_len: int = 0
 
 
 class Ready(Frame, frozen=True):
@@ -141,7 +143,7 @@ class Notice(Frame, frozen=True):
 class TurnFinished(Frame, frozen=True):
     """A request is over; all its text was sent before. `token_ids` are the reply's exact ids.
 
-    `error` is empty unless `stop_reason` is "failed".
+    `error` is empty unless `stop_reason` is "failed", or "aborted" because the host stops: then it says why.
     """
 
     request: int

@@ -1,0 +1,108 @@
+"""What the host reads of and writes to the store for one turn; all of it runs in the store thread."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from octavo.errors import RequestRejectedError
+from octavo.host_lock import reap
+from octavo.paths import Paths
+from octavo_data import Chat, Store, Turn, TurnCounts, TurnStatus, TurnTimings
+from octavo_engine.events import Finished
+from octavo_engine.messages import Message, Prompt
+
+MAX_TITLE_CHARS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a prompt is built from: the path of its chat (None for a new one) and the exact ids known so far."""
+
+    messages: Sequence[Message]
+    chat: Chat | None = None
+    known_ids: Sequence[int] = ()
+
+
+def plan_new(prompt: str, system: str | None) -> Plan:
+    """The plan of a chat's first turn; the store is not needed."""
+    head = [Message("system", system)] if system else []
+    return Plan([*head, Message("user", prompt)])
+
+
+def plan_next(store: Store, paths: Paths, chat_id: str, prompt: str) -> Plan:
+    """The plan of a further turn. Raises StoreError, and RequestRejectedError while the chat's last turn is running."""
+    chat = store.chat(chat_id)
+    if chat.last_status is TurnStatus.RUNNING and reap(store, paths):
+        chat = store.chat(chat.id)
+    if chat.last_status is TurnStatus.RUNNING:
+        raise busy_error()
+    turns = store.turns(chat.id)
+    messages = [*plan_new("", chat.system).messages[:-1], *_messages(turns), Message("user", prompt)]
+    return Plan(messages, chat, store.token_ids(turns[-1].id) if turns else ())
+
+
+def begin(store: Store, plan: Plan, text: str, prompt: Prompt, host: str, model: str) -> Turn:
+    """Write the turn as running, in a new chat where the plan has none. Raises StoreError."""
+    system = next((message.text for message in plan.messages if message.role == "system"), "")
+    chat = plan.chat or store.create_chat(title=title_of(text), model=model, system=system)
+    return store.begin_turn(
+        chat.id,
+        prompt=text,
+        host=host,
+        kept_tokens=prompt.kept_tokens,
+        prompt_ids=prompt.token_ids[prompt.kept_tokens :],
+        parent_id=chat.tip_id,
+        must_be_tip=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A turn that is over, ready to be written."""
+
+    turn_id: str
+    status: TurnStatus
+    finished: Finished
+    reply: str
+    reply_ids: Sequence[int]
+
+
+def end(store: Store, ending: Ending) -> None:
+    """Close the turn with its whole reply. Raises StoreError."""
+    finished = ending.finished
+    store.end_turn(
+        ending.turn_id,
+        status=ending.status,
+        stop_reason=finished.stop_reason.value,
+        reply=ending.reply,
+        reply_ids=ending.reply_ids,
+        counts=TurnCounts(**asdict(finished.usage)),
+        timings=TurnTimings(**asdict(finished.timings)),
+        error=finished.error,
+    )
+
+
+def reap_all(store: Store, paths: Paths, own_name: str) -> int:
+    """Close the turns of dead hosts; with our name they are those of one before us, for we hold its lock."""
+    return store.interrupt_turns(own_name) + reap(store, paths)
+
+
+def title_of(prompt: str) -> str:
+    """The first words of a prompt, in one line of about 40 characters."""
+    line = " ".join(prompt.split())
+    if len(line) <= MAX_TITLE_CHARS:
+        return line or "Untitled"
+    head = line[: MAX_TITLE_CHARS - 1]
+    whole_words = head.rpartition(" ")[0]
+    return (whole_words if len(whole_words) > MAX_TITLE_CHARS // 2 else head) + "…"
+
+
+def busy_error() -> RequestRejectedError:
+    """The refusal of a second turn at once."""
+    return RequestRejectedError(
+        "A reply is still being written in this chat", "Wait for it or stop it, or ask in another chat."
+    )
+
+
+def _messages(turns: Sequence[Turn]) -> list[Message]:
+    pairs = [(Message("user", turn.prompt), Message("assistant", turn.reply)) for turn in turns]
+    return [message for pair in pairs for message in pair]

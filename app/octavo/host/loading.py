@@ -1,0 +1,50 @@
+"""Loads the model of a host, and puts what goes wrong into one line with a remedy."""
+
+from octavo.config import Settings
+from octavo.errors import HostError, OctavoError
+from octavo.launcher import HostSpec, is_echo
+from octavo_engine.config import EngineConfig
+from octavo_engine.errors import EngineError
+from octavo_engine.loaded import Loaded
+
+_CHECK = "`octavo doctor` says what is missing."
+
+
+def load(spec: HostSpec) -> Loaded:
+    """The engine of this host; runs in the step thread and takes seconds. Raises whatever goes wrong, see `explain`."""
+    config = engine_config(spec.settings)
+    if is_echo(spec.model):
+        return _load_echo(spec.model, config)
+    from octavo_engine.runner.load import load_engine  # torch: seconds, which clients need not wait for
+
+    assert spec.folder is not None
+    return load_engine(spec.folder, config)
+
+
+def engine_config(settings: Settings) -> EngineConfig:
+    """The engine's own settings, its defaults where nothing is set. Raises ParameterError."""
+    return EngineConfig(**settings.engine_settings())
+
+
+def explain(error: BaseException, model: str) -> OctavoError:
+    """Why the model could not be loaded, for a person."""
+    what = str(error).strip().split("\n")[0][:300]
+    if isinstance(error, OctavoError):
+        return error
+    if isinstance(error, EngineError):
+        return HostError(f"{model} cannot be loaded: {what}", "")
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        remedy = (
+            "End other programs that use it, lower kv_cache_memory_bytes or max_model_len, or take a smaller model."
+        )
+        return HostError(f"{model} does not fit into the memory of the device", remedy)
+    if isinstance(error, ImportError):
+        return HostError(f"{model} cannot be loaded: {what}", _CHECK)
+    return HostError(f"{model} cannot be loaded: {type(error).__name__}: {what}", _CHECK)
+
+
+def _load_echo(model: str, config: EngineConfig) -> Loaded:
+    from octavo_engine.echo import load_echo
+
+    _, _, step_ms = model.partition(":")
+    return load_echo(config, step_ms=float(step_ms or 0))

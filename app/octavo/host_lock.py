@@ -1,0 +1,45 @@
+"""Who is the host of a model: a file lock held for the life of the process, and what is done about hosts that died."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from octavo.paths import Paths
+from octavo_data import Store
+
+
+@contextlib.contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Hold the lock of a host while the body runs, if nobody else does; yields whether we hold it.
+
+    The kernel lets go of it when the process ends, however it ends. The file stays: removing it would let two
+    processes hold "the" lock at once.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield _is_taken_by_us(fd)
+    finally:
+        os.close(fd)
+
+
+def reap(store: Store, paths: Paths) -> int:
+    """Close as interrupted the running turns of all hosts that are dead; returns how many there were.
+
+    Raises StoreError. The lock is held meanwhile, so that no new host of that name can begin a turn in between.
+    """
+    num_turns = 0
+    for host in store.running_hosts():
+        with try_lock(paths.lock(host)) as is_dead:
+            if is_dead:
+                num_turns += store.interrupt_turns(host)
+    return num_turns
+
+
+def _is_taken_by_us(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,173 @@
+"""Finds the host of a model, or starts it in the background and waits until it answers."""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from octavo.client import Client, HostAbsentError
+from octavo.config import Settings
+from octavo.errors import HostError
+from octavo.host_lock import try_lock
+from octavo.paths import Paths, private_folder
+
+ECHO = "echo"  # the pseudo model, a demo engine without torch; "echo:30" takes 30 ms for each step
+START_TIMEOUT_S = 60.0  # until the socket answers; the model loads after that
+_STOP_TIMEOUT_S = 10.0
+_POLL_S = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """Which host: the model as a person names it, where it lies (None for `echo`), and how its engine is set."""
+
+    model: str
+    folder: Path | None
+    settings: Settings
+    paths: Paths
+
+    @classmethod
+    def of(cls, settings: Settings, paths: Paths, model: str | None = None) -> "HostSpec":
+        """Look the model up (by default that of the settings). Raises ModelMissingError, ModelNameError."""
+        name = model or settings.model
+        return cls(name, None if is_echo(name) else _resolve(name, paths).absolute(), settings, paths)
+
+    @property
+    def key(self) -> str:
+        """Names the host's socket, lock and log, and the host in the store; a hash over model and engine settings."""
+        what = msgspec.json.encode((self.model, str(self.folder), self.settings.engine_settings()), order="sorted")
+        name = re.sub(r"[^a-z0-9]+", "-", Path(self.model).name.lower()).strip("-")[:24]
+        return f"{name}-{hashlib.blake2b(what, digest_size=6).hexdigest()}"
+
+    @property
+    def log_file(self) -> Path:
+        """Where the host's stdout and stderr go."""
+        return self.paths.state_dir / f"host-{self.key}.log"
+
+
+def is_echo(model: str) -> bool:
+    """Whether this names the demo engine."""
+    return model.partition(":")[0] == ECHO
+
+
+async def connect(settings: Settings, paths: Paths, *, model: str | None = None, start: bool = True) -> Client:
+    """A client of the host of `model` (by default that of the settings), which is started if need be.
+
+    The model may still be loading: see `Client.is_ready`. Raises ModelMissingError and the like, and HostError when it
+    cannot be started, or when none runs and `start` is false.
+    """
+    spec = HostSpec.of(settings, paths, model)
+    socket = paths.socket(spec.key)
+    with contextlib.suppress(HostAbsentError):
+        return await Client.open(socket)
+    if not start:
+        raise HostAbsentError(f"No host runs for {spec.model}", "`octavo engine start` starts it.")
+    return await _start(spec, socket)
+
+
+async def stop(settings: Settings, paths: Paths, *, model: str | None = None) -> bool:
+    """Stop the host of `model`, one of another version too, and wait until it is gone; whether one ran.
+
+    Raises HostError when it does not go.
+    """
+    spec = HostSpec.of(settings, paths, model)
+    try:
+        client = await Client.open(paths.socket(spec.key), is_any_version_fine=True)
+    except HostAbsentError:
+        return False
+    async with client:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(client.shutdown(), _STOP_TIMEOUT_S)
+    await _wait_gone(paths.lock(spec.key), client.pid)
+    return True
+
+
+async def _start(spec: HostSpec, socket: Path) -> Client:
+    process, log_start = _spawn(spec)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(HostAbsentError):
+            return await Client.open(socket)
+        if status := process.poll():
+            raise _start_error(spec, _last_line(spec.log_file, log_start))
+        if status == 0:  # it found another host at work, which has ended since
+            process, log_start = _spawn(spec)
+        await asyncio.sleep(_POLL_S)
+    raise _start_error(spec, f"it does not answer within {START_TIMEOUT_S:.0f} s")
+
+
+def _spawn(spec: HostSpec) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the process in a session of its own; returns it and the length of its log in bytes before that."""
+    private_folder(spec.paths.state_dir)
+    try:
+        with spec.log_file.open("ab") as log:
+            log_start = log.tell()
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "octavo.host", *_arguments(spec)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=spec.paths.state_dir,  # not ours: that folder could not be unmounted or removed
+                env=os.environ | _python_path(),
+                start_new_session=True,  # ctrl+c in our terminal is not for it
+            )
+    except OSError as error:
+        raise _start_error(spec, str(error)) from error
+    # without a wait it would stay a zombie for as long as we live
+    threading.Thread(target=process.wait, name="octavo-host-reaper", daemon=True).start()
+    return process, log_start
+
+
+def _arguments(spec: HostSpec) -> list[str]:
+    folder = [] if spec.folder is None else ["--folder", str(spec.folder)]
+    settings, paths = (msgspec.json.encode(part, enc_hook=str).decode() for part in (spec.settings, spec.paths))
+    return ["--model", spec.model, *folder, "--settings", settings, "--paths", paths]
+
+
+def _python_path() -> dict[str, str]:
+    """A relative PYTHONPATH would mean something else in the host's working folder."""
+    entries = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, entries.split(os.pathsep)))} if entries else {}
+
+
+def _last_line(log_file: Path, start: int) -> str:
+    """The last line that the process wrote, with anything in it."""
+    with log_file.open("rb") as log:
+        log.seek(start if start <= log_file.stat().st_size else 0)
+        lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
+    return next((line for line in reversed(lines) if line), "it ended without a word")
+
+
+def _start_error(spec: HostSpec, reason: str) -> HostError:
+    return HostError(f"The host of {spec.model} did not start: {reason}", f"Its log has more: {spec.log_file}")
+
+
+async def _wait_gone(lock: Path, pid: int) -> None:
+    """Wait until the host let go of its lock, and help it along where it does not."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL, None):
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        while time.monotonic() < deadline:
+            with try_lock(lock) as is_gone:
+                if is_gone:
+                    return
+            await asyncio.sleep(_POLL_S)
+        if signal_number is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal_number)
+    raise HostError(f"The host (process {pid}) does not end", f"End it with `kill -9 {pid}`.")
+
+
+def _resolve(name: str, paths: Paths) -> Path:
+    from octavo.models.resolve import resolve  # the echo model needs none of it
+
+    return resolve(name, paths)
