@@ -14,7 +14,6 @@ from octavo_data import (
     ChatNotFoundError,
     NoChatsError,
     Store,
-    TokenIdsError,
     Turn,
     TurnClosedError,
     TurnCounts,
@@ -145,41 +144,6 @@ def test_the_parent_is_the_tip_as_it_is_inside_the_transaction(store: Store, cha
         store._conn.set_trace_callback(None)
     assert [turn.parent_id] == [other_turn.id for other_turn in slipped_in]
     assert [t.prompt for t in store.turns(chat.id)] == ["Why?", "from elsewhere", "ours"]
-
-
-@pytest.mark.parametrize("kept_tokens", [-1, 4])
-def test_no_turn_keeps_more_ids_than_its_parent_has(store: Store, chat: Chat, kept_tokens: int) -> None:
-    parent = begin(store, chat.id)
-    with pytest.raises(TokenIdsError, match=f"{kept_tokens} token ids .* of {parent.id}, which has 3"):
-        store.begin_turn(chat.id, prompt="x", host="h", kept_tokens=kept_tokens, prompt_ids=[])
-    assert store.chat(chat.id).tip_id == parent.id
-
-
-def test_a_root_keeps_nothing(store: Store, chat: Chat) -> None:
-    with pytest.raises(TokenIdsError, match="of nothing, which has 0"):
-        store.begin_turn(chat.id, prompt="x", host="h", kept_tokens=1, prompt_ids=[])
-
-
-def test_ids_that_a_parent_lost_are_an_error_and_never_other_ids(store: Store, chat: Chat) -> None:
-    parent = begin(store, chat.id)
-    store.flush_turn(parent.id, reply="ab", reply_ids=[4, 5])
-    child = store.begin_turn(chat.id, prompt="x", host="h", kept_tokens=5, prompt_ids=[6])
-    store.flush_turn(parent.id, reply="a", reply_ids=[4])
-    with pytest.raises(TokenIdsError, match="5 token ids"):
-        store.token_ids(child.id)
-
-
-def test_ids_before_a_turn_that_keeps_nothing_do_not_count(store: Store, chat: Chat) -> None:
-    begin(store, chat.id)
-    fresh = store.begin_turn(chat.id, prompt="x", host="h", kept_tokens=0, prompt_ids=[2**32 - 1, 0])
-    assert store.token_ids(fresh.id) == [4294967295, 0]
-
-
-def test_an_id_that_is_no_32_bit_number_is_refused_and_changes_nothing(store: Store, chat: Chat) -> None:
-    for bad in (-1, 2**32):
-        with pytest.raises(OverflowError):
-            store.begin_turn(chat.id, prompt="x", host="h", kept_tokens=0, prompt_ids=[bad])
-    assert store.turns(chat.id) == []
 
 
 def test_chats_come_most_recently_active_first_and_reading_or_renaming_is_no_activity(store: Store) -> None:
