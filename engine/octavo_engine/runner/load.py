@@ -56,7 +56,8 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTra
         raise ModelError(f"the model in {folder} cannot be loaded: {error}") from error
     assert isinstance(model, PreTrainedModel)
     torch.nn.Module.to(model, device)
-    return model.eval()
+    model.train(False)
+    return model
 
 
 def pick_device() -> torch.device:
