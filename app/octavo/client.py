@@ -10,6 +10,7 @@ from typing import Self
 import msgspec
 
 from octavo.errors import HostError, HostLostError, OctavoError, RequestRejectedError
+from octavo.listeners import Listeners
 from octavo.protocol import (
     VERSION,
     ClientFrame,
@@ -58,7 +59,7 @@ class Client:
         self._numbers = itertools.count(1)
         self._replies: dict[int, Reply] = {}
         self._questions: dict[int, asyncio.Future[EngineStatus | None]] = {}
-        self._callbacks: list[Callable[[], None]] = []
+        self._listeners = Listeners[Client]()
         self._reading = asyncio.create_task(self._read_all(reader), name="octavo-client")
 
     @classmethod
@@ -135,8 +136,7 @@ class Client:
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` when `is_ready`, `failure` or `closed` changed, in the event loop. Returns the way out."""
-        self._callbacks.append(callback)
-        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+        return self._listeners.add(lambda _: callback())
 
     async def aclose(self) -> None:
         """Hang up; stored turns go on in the host. Replies that still wait end with HostLostError."""
@@ -186,10 +186,10 @@ class Client:
         match frame:
             case Ready():
                 self.is_ready, self.device, self.max_model_len = True, frame.device, frame.max_model_len
-                self._tell()
+                self._listeners.tell(self)
             case HostFailed():
                 self.failure = frame
-                self._tell()
+                self._listeners.tell(self)
             case Status():
                 if (question := self._questions.pop(frame.request, None)) and not question.done():
                     question.set_result(frame.engine)
@@ -213,11 +213,7 @@ class Client:
                 question.set_exception(error)
         self._replies.clear()
         self._questions.clear()
-        self._tell()
-
-    def _tell(self) -> None:
-        for callback in list(self._callbacks):
-            callback()
+        self._listeners.tell(self)
 
 
 _RESTART = "Run `octavo engine stop`, then try again."
