@@ -66,7 +66,7 @@ def answer(question: Question, *, is_json: bool, is_usage: bool) -> int:
         if not is_json and said.parts and not said.text.endswith("\n"):
             _show("\n")  # the prompt of the shell, or the error, begins on its own line
     if is_json and said.finished:
-        print_json(_as_json(said, said.finished))
+        print_json(_as_json(said, said.finished), indent=-1)  # token ids would fill a screen
     if is_usage and said.finished:
         click.echo(_usage_line(said.finished), err=True)
     return _exit_code(said)
@@ -76,8 +76,8 @@ def _choose_chat(question: Question, settings: Settings, paths: Paths) -> tuple[
     """The chat to go on with, and the settings with its model or the one that was asked for."""
     if not (question.is_next or question.chat_id):
         return None, with_model(settings, question.model)
-    store = Store(paths.store_file)
-    chat = store.chat(question.chat_id) if question.chat_id else store.last_chat()
+    with Store(paths.store_file) as store:
+        chat = store.chat(question.chat_id) if question.chat_id else store.last_chat()
     settings = with_model(settings, question.model or chat.model)
     if settings.model != chat.model:
         # its token ids mean other words there

@@ -30,9 +30,9 @@ def show(chat_id: str, is_json: bool) -> None:
     from octavo.paths import Paths
     from octavo_data import Store
 
-    store = Store(Paths.from_env().store_file)
-    chat = store.chat(chat_id)
-    turns = store.turns(chat.id)
+    with Store(Paths.from_env().store_file) as store:
+        chat = store.chat(chat_id)
+        turns = store.turns(chat.id)
     if is_json:
         print_json({"chat": chat, "turns": turns})
     else:
@@ -52,7 +52,8 @@ def _list(limit: int | None, is_json: bool) -> None:
     from octavo.paths import Paths
     from octavo_data import Store
 
-    chats = Store(Paths.from_env().store_file).chats(limit)
+    with Store(Paths.from_env().store_file) as store:
+        chats = store.chats(limit)
     if is_json:
         print_json(chats)
     elif chats:

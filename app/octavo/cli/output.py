@@ -15,9 +15,9 @@ def plain(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
-def print_json(value: object) -> None:
-    """One JSON document and a newline on stdout."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
+def print_json(value: object, *, indent: int = 2) -> None:
+    """One JSON document and a newline on stdout; on one line with `indent` -1."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=indent).decode() + "\n")
 
 
 def print_rows(rows: Sequence[Sequence[str]]) -> None:

@@ -98,7 +98,7 @@ def _hub_name(name: str) -> HubName:
 
 
 def _hint(name: str) -> str:
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return f'For the folder write "./{name}".'
     near = difflib.get_close_matches(name, KNOWN_MODELS, n=1)
     if near:

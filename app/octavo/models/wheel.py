@@ -68,6 +68,6 @@ def _require_sha256(file: Path, expected: str) -> None:
     found = sha256_of(file)
     if found != expected:
         raise PullError(
-            f"{file.name} is not the file it should be: SHA-256 {found[:16]}..., expected {expected[:16]}...",
+            f"{file.name} is not the file it should be: SHA-256 {found[:16]}, not {expected[:16]}",
             "It was damaged or replaced on the way; pull again, perhaps over another network or index.",
         )

@@ -1,0 +1,31 @@
+"""What all tests share: folders that are nobody's, and the default model, fetched once and kept between runs."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from octavo.models.pull import pull
+from octavo.paths import Paths
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the store, the config or the sockets of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OCTAVO_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    """Folders of this test alone."""
+    return Paths.below(tmp_path / "octavo")
+
+
+@pytest.fixture(scope="session")
+def model_folder() -> Path:
+    """The default model, converted by the real pull: needs the network the first time, then about no time."""
+    cache = os.environ.get("OCTAVO_TEST_CACHE") or Path.home() / ".cache" / "octavo-tests"
+    return pull("smollm2-135m", Paths.below(Path(cache)))
