@@ -1,4 +1,4 @@
-"""Makes text of users and models harmless to draw: no control character reaches the terminal, none is dropped unseen."""
+"""Makes text of users and models harmless to draw: no control character reaches the terminal, none goes unseen."""
 
 import re
 

@@ -32,7 +32,7 @@ def fold(line: str, width: int) -> Iterator[Row]:
             yield at, min(at + width, len(line))
         return
     start = cells = 0
-    for begin, _, size in _graphemes(line, 0):
+    for begin, _, size in split_graphemes(line)[0]:
         if cells + size > width and begin > start:
             yield start, begin
             start, cells = begin, 0
@@ -70,27 +70,24 @@ def _wrap_wide(line: str, width: int) -> Iterator[Row]:
 
 
 def _units(line: str) -> Iterator[list[_Grapheme]]:
-    """The pieces that stay together: words with their indent, and single wide characters."""
-    indent_end = _skip_blanks(line, 0)
-    unit = [(at, at + 1, 1) for at in range(indent_end)]
-    for grapheme in _graphemes(line, indent_end):
+    """The pieces that stay together: words, the first with its indent, and single wide characters."""
+    unit: list[_Grapheme] = []
+    has_word = False  # in this unit; before that it may be an indent
+    is_first = True
+    for grapheme in split_graphemes(line)[0]:
         begin, end, size = grapheme
-        if line[begin:end] == " ":
-            if unit:
+        if line[begin:end] == " " and not (is_first and not has_word):
+            if has_word:
                 yield unit
-            unit = []
+            unit, has_word, is_first = [], False, False
             continue
-        if unit and line[begin] not in _NEVER_FIRST and line[unit[-1][0]] != " " and 2 in (size, unit[-1][2]):
+        if has_word and 2 in (size, unit[-1][2]) and line[begin] not in _NEVER_FIRST:
             yield unit
-            unit = []
+            unit, is_first = [], False
+        has_word = has_word or line[begin:end] != " "
         unit.append(grapheme)
     if unit:
         yield unit
-
-
-def _graphemes(line: str, start: int) -> Iterator[_Grapheme]:
-    for begin, end, size in split_graphemes(line[start:])[0]:
-        yield start + begin, start + end, size
 
 
 def _skip_blanks(line: str, at: int) -> int:

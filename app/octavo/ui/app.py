@@ -1,0 +1,315 @@
+"""The terminal UI: the list of chats, the chat in view, and what the keys do."""
+
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, ClassVar
+
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+from textual.worker import Worker, WorkerState
+
+from octavo.config import Settings
+from octavo.errors import OctavoError
+from octavo.paths import Paths
+from octavo.session import Change, Noticed, Session, TextAppended, TurnEnded, TurnRefused, TurnsReplaced
+from octavo.ui.chat_list import ChatList
+from octavo.ui.chat_view import ChatView
+from octavo.ui.plain import encodable
+from octavo.ui.status_line import KeyLine, StatusLine
+from octavo.ui.theme import LAMPLIGHT
+from octavo.ui.words import cached_words, sentences
+from octavo.workspace import HostChanged, Workspace, WorkspaceChange
+
+log = logging.getLogger(__name__)
+
+FRAME_S = 1 / 60
+POLL_S = 1.0
+QUIT_NOTICE = "Press ctrl+c again to quit"
+
+
+@dataclass
+class SessionChanged(Message):
+    """A session tells of a change that may be visible."""
+
+    session: Session
+    change: Change
+
+
+@dataclass
+class WorkspaceChanged(Message):
+    """The list of chats or the host is another one."""
+
+    change: WorkspaceChange
+
+
+class OctavoApp(App[int]):
+    """Looks at the sessions of a workspace; all generation belongs to them."""
+
+    TITLE = "Octavo"
+    CSS_PATH = "octavo.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (64, "-medium"), (96, "-wide")]  # noqa: RUF012 - Textual's own type
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (14, "-short"), (22, "-tall")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+n", "new_chat", priority=True),
+        Binding("alt+up", "switch(-1)", priority=True),
+        Binding("alt+down", "switch(1)", priority=True),
+        Binding("escape", "stop", priority=True),
+        Binding("ctrl+c", "interrupt", priority=True),
+        Binding("ctrl+y", "copy_reply", priority=True),
+        Binding("ctrl+q", "quit", priority=True),
+        Binding("pageup", "page(-1)", priority=True),
+        Binding("pagedown", "page(1)", priority=True),
+        Binding("ctrl+home", "home", priority=True),
+        Binding("ctrl+end", "follow", priority=True),
+    ]
+
+    def __init__(self, workspace: Workspace, chat_id: str | None = None) -> None:
+        super().__init__()
+        self.register_theme(LAMPLIGHT)
+        self.theme = LAMPLIGHT.name
+        self.workspace = workspace
+        self._first_chat_id = chat_id
+        self._leave: dict[Session, Callable[[], None]] = {}  # ends the subscription to each session
+        self._is_frame_due = False
+        self._drawn_at = 0.0
+        self._is_poll_due = False
+        self.chats = ChatList()
+        self.view = ChatView(lambda: workspace.host)
+        self.status = StatusLine(id="status")
+        self.keys = KeyLine(id="keys")
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="body"):
+            with Vertical(id="side"):
+                yield Static(Content("Octavo"), id="side-title")
+                yield self.chats
+            yield self.view
+        yield self.status
+        yield self.keys
+
+    def on_mount(self) -> None:
+        self.view.composer.focus()
+        self.workspace.subscribe(self._hear_workspace)
+        self._subscribe_all()
+        self._show_first()
+        self._work(self.workspace.start())
+        self.set_interval(POLL_S, self._poll)
+
+    async def on_unmount(self) -> None:
+        await self.workspace.aclose()
+
+    # ---- what happens elsewhere ----
+
+    def _subscribe_all(self) -> None:
+        for session in self.workspace.sessions:
+            if session not in self._leave:
+                self._leave[session] = session.subscribe(self._hearer_of(session))
+
+    def _hearer_of(self, session: Session) -> Callable[[Change], None]:
+        def hear(change: Change) -> None:
+            if session is self.view.session or not isinstance(change, TextAppended):
+                self.post_message(SessionChanged(session, change))  # a hidden session buffers and does not draw
+
+        return hear
+
+    def _hear_workspace(self, change: WorkspaceChange) -> None:
+        self.post_message(WorkspaceChanged(change))
+
+    def on_session_changed(self, message: SessionChanged) -> None:
+        session, change = message.session, message.change
+        if isinstance(change, TurnRefused):
+            self.view.trouble(session, sentences(change.error, change.remedy))
+        elif isinstance(change, Noticed):
+            self.view.trouble(session, sentences(change.text, change.remedy))
+        elif isinstance(change, TurnsReplaced) and session is self.view.session:
+            self.view.transcript.rebuild()
+        elif isinstance(change, TurnEnded):
+            self._is_poll_due = True
+            if session is not self.view.session:
+                self.chats.unread.add(session)
+        self._schedule_frame()
+
+    def on_workspace_changed(self, message: WorkspaceChanged) -> None:
+        self._subscribe_all()
+        self._is_poll_due |= isinstance(message.change, HostChanged)
+        self._schedule_frame()
+
+    # ---- drawing, at most once a frame ----
+
+    def _schedule_frame(self) -> None:
+        if self._is_frame_due:
+            return
+        self._is_frame_due = True
+        if monotonic() - self._drawn_at >= FRAME_S:
+            self.call_next(self._draw_frame)
+        else:
+            self.set_timer(FRAME_S, self._draw_frame)
+
+    def _draw_frame(self) -> None:
+        self._is_frame_due = False
+        self._drawn_at = monotonic()
+        try:
+            self._draw()
+        except Exception as error:
+            self._report(error)
+
+    def _draw(self) -> None:
+        session = self.view.session
+        self.chats.update_sessions(self.workspace.sessions, session)
+        self.view.draw()
+        self.status.host = self.workspace.host
+        if session is not None:
+            self.status.rate = f"{session.tokens_per_s:.1f} tok/s" if session.tokens_per_s else ""
+            self.status.cached = cached_words(session.turns)
+
+    def _poll(self) -> None:
+        is_busy = any(session.is_busy for session in self._leave)
+        if is_busy or self._is_poll_due:
+            self._is_poll_due = is_busy
+            self._ask_status()
+
+    @work(exclusive=True, group="poll", exit_on_error=False)
+    async def _ask_status(self) -> None:
+        status = await self.workspace.engine_status()
+        self.status.blocks = f"{status.blocks.used} of {status.blocks.total} blocks in use" if status else ""
+
+    # ---- which chat is shown ----
+
+    def _show_first(self) -> None:
+        if self._first_chat_id is not None:
+            self._open(self._first_chat_id)
+        if self.view.session is None:
+            self.action_new_chat()
+
+    def _open(self, chat_id: str) -> None:
+        try:
+            self._show(self.workspace.open(chat_id))
+        except OctavoError as error:
+            self._report(error)
+
+    def _switch_to(self, session: Session) -> None:
+        if session.chat_id is not None and not session.turns:
+            self._open(session.chat_id)
+        elif session is not self.view.session:
+            self._show(session)
+
+    def _show(self, session: Session) -> None:
+        self._subscribe_all()
+        self.chats.unread.discard(session)
+        self.view.show(session)
+        self._draw_frame()
+
+    def on_chat_list_chat_picked(self, message: ChatList.ChatPicked) -> None:
+        self._switch_to(message.session)
+
+    def action_new_chat(self) -> None:
+        """Show a new chat: one that was opened before and never written to, if there is one."""
+        for session in self.workspace.sessions:
+            if session.chat_id is None and not session.turns and not session.draft:
+                self._switch_to(session)
+                return
+        self._show(self.workspace.new())
+
+    def action_switch(self, step: int) -> None:
+        sessions = list(self.workspace.sessions)
+        if self.view.session in sessions:
+            index = sessions.index(self.view.session) + step
+            if 0 <= index < len(sessions):
+                self._switch_to(sessions[index])
+
+    # ---- asking and stopping ----
+
+    def on_chat_view_prompt_entered(self, message: ChatView.PromptEntered) -> None:
+        self._work(self._ask(message.session, message.text))
+
+    def on_chat_view_prompt_held_back(self) -> None:
+        self.keys.say("This chat is still answering; esc stops it")
+
+    async def _ask(self, session: Session, text: str) -> None:
+        try:
+            await session.ask(text)
+        except OctavoError as error:
+            self.view.trouble(session, sentences(error.message, error.remedy))
+            self._schedule_frame()
+
+    def action_stop(self) -> None:
+        session = self.view.session
+        if session is not None and session.is_busy:
+            self._work(session.stop())
+        else:
+            self.screen.clear_selection()
+
+    # ---- reading and copying ----
+
+    def action_page(self, step: int) -> None:
+        transcript = self.view.transcript
+        transcript.scroll_relative(y=step * max(1, transcript.size.height - 2), animate=False)
+
+    def action_home(self) -> None:
+        self.view.transcript.scroll_home(animate=False)
+
+    def action_follow(self) -> None:
+        self.view.transcript.follow()
+
+    def action_copy_reply(self) -> None:
+        session = self.view.session
+        replies = [turn.reply for turn in session.turns if turn.reply] if session else []
+        if replies:
+            self._copy(replies[-1], "the last reply")
+        else:
+            self.keys.say("There is no reply to copy yet")
+
+    def _copy(self, text: str, what: str) -> None:
+        self.copy_to_clipboard(encodable(text))
+        self.keys.say(f"Copied {what} ({len(text):,} characters)")
+
+    def action_interrupt(self) -> None:
+        """Copy a selection, else stop the reply, else clear the composer, else ask once more, else quit."""
+        composer, session = self.view.composer, self.view.session
+        selected = self.screen.get_selected_text() or composer.selected_text
+        if selected:
+            self._copy(selected, "the selection")
+            self.screen.clear_selection()
+        elif session is not None and session.is_busy:
+            self.action_stop()
+        elif composer.text:
+            composer.clear()
+            self.keys.say("Cleared; ctrl+z brings it back")
+        elif self.keys.notice == QUIT_NOTICE:
+            self.exit(0)
+        else:
+            self.keys.say(QUIT_NOTICE)
+
+    # ---- the border ----
+
+    def _work(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self.run_worker(coroutine, exit_on_error=False)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            self._report(event.worker.error)
+
+    def _report(self, error: BaseException) -> None:
+        """Whatever went wrong, the app stays usable and says so."""
+        if isinstance(error, OctavoError):
+            text = sentences(error.message, error.remedy)
+        else:
+            log.error("in the terminal UI", exc_info=error)
+            text = f"Something went wrong in Octavo itself ({error!r}). The log has the details."
+        if self.view.session is not None:
+            self.view.trouble(self.view.session, text)
+        self.view.banner.say(text)
+
+
+def run(settings: Settings, paths: Paths, *, model: str | None = None, chat_id: str | None = None) -> int:
+    """Run the UI until it is quit; returns the exit code. Raises OctavoError when the store cannot be opened."""
+    workspace = Workspace(settings, paths, model=model)
+    return OctavoApp(workspace, chat_id).run() or 0
