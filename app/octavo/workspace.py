@@ -1,6 +1,7 @@
 """All sessions of one user interface over one store and one host: the list, the host's state, reconnecting."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from octavo.host_lock import reap
 from octavo.host_view import HostState, HostView
 from octavo.listeners import Listeners
 from octavo.paths import Paths
+from octavo.protocol import EngineStatus
 from octavo.session import Session
 from octavo.store_errors import naming_store_errors
 from octavo_data import Chat, Store, StoreError, TurnStatus
@@ -114,6 +116,13 @@ class Workspace:
     def subscribe(self, callback: Callable[[WorkspaceChange], None]) -> Callable[[], None]:
         """Call `callback` with each change, in the event loop; it must return quickly. Returns the way out."""
         return self._listeners.add(callback)
+
+    async def engine_status(self) -> EngineStatus | None:
+        """How the engine fares; None without a host whose model is loaded (none is started for this)."""
+        if self._client and not self._client.closed.is_set():
+            with contextlib.suppress(OctavoError):
+                return await self._client.status()
+        return None
 
     # ---- for the sessions ----
 
