@@ -4,6 +4,8 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from octavo_engine.events import TokenLogprobs
+from octavo_engine.params import SamplingParams
 from octavo_engine.sequence import Sequence
 
 
@@ -52,9 +54,21 @@ class Batch:
         return count
 
 
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """One sampled id for each row with `samples` true, in row order; `logprobs` likewise if any row asked for them."""
+
+    token_ids: SequenceOf[int]
+    logprobs: SequenceOf[TokenLogprobs | None] = ()
+
+
 class ModelRunner(Protocol):
     """Whatever can run a batch: the real model, or the echo of the demo."""
 
-    def run(self, batch: Batch) -> SequenceOf[int]:
-        """Compute the batch and return one id for each row with `samples` true, in row order."""
+    def check(self, params: SamplingParams) -> None:
+        """Raise ParameterError for what this runner cannot do, before anything is queued."""
+        ...
+
+    def run(self, batch: Batch) -> StepOutput:
+        """Compute the batch: its KV is written and the next ids are drawn."""
         ...

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from octavo_engine.block_pool import BlockPool
-from octavo_engine.prefix_index import PrefixIndex, chain
+from octavo_engine.prefix_index import PrefixIndex, chain_digest
 from octavo_engine.sequence import Sequence
 
 
@@ -32,35 +33,27 @@ class BlockManager:
     """
 
     def __init__(
-        self, num_blocks: int, block_size: int, *, fingerprint: str = "", enable_prefix_caching: bool = True
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        fingerprint: str = "",
+        enable_prefix_caching: bool = True,
+        max_pinned_share: float = 0.25,
     ) -> None:
         self.block_size = block_size
         self.pool = BlockPool(num_blocks)
         self.index = PrefixIndex(fingerprint)
         self.enable_prefix_caching = enable_prefix_caching
+        self.max_pinned_blocks = int(num_blocks * max_pinned_share)
+        self._pins: dict[str, tuple[int, ...]] = {}
 
     def num_blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
     def match(self, sequence: Sequence) -> Match:
         """The longest computed prefix of a sequence; always short of its last token, which must be computed anew."""
-        size, usable = self.block_size, len(sequence.token_ids) - 1
-        blocks: list[int] = []
-        digests: list[bytes] = []
-        parent, partial = self.index.root, (-1, 0)
-        if self.enable_prefix_caching:
-            for start in range(0, usable - size + 1, size):
-                tokens = tuple(sequence.token_ids[start : start + size])
-                digest = chain(parent, tokens)
-                block = self.index.find(parent, tokens, digest)
-                if block is None:
-                    break
-                blocks.append(block)
-                digests.append(digest)
-                parent = digest
-            start = len(blocks) * size
-            partial = self.index.find_partial(parent, tuple(sequence.token_ids[start : min(start + size, usable)]))
-        return Match(tuple(blocks), tuple(digests), *partial, num_tokens=len(blocks) * size + partial[1])
+        return self._find(sequence.token_ids, len(sequence.token_ids) - 1)
 
     def can_admit(self, sequence: Sequence, match: Match) -> bool:
         """Whether blocks for all tokens of the sequence can be had now, the matched ones aside."""
@@ -139,17 +132,77 @@ class BlockManager:
         sequence.digests = []
         sequence.num_computed = 0
 
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """Let `child`, whose tokens begin with all of a decoding parent's, share the parent's computed blocks."""
+        child.num_computed = min(parent.num_computed, len(child.token_ids) - 1)
+        child.block_table = parent.block_table[: self.num_blocks_for(child.num_computed)]
+        child.digests = parent.digests[: child.num_computed // self.block_size]
+        for block in child.block_table:
+            self.pool.share(block)
+
+    def pin(self, name: str, token_ids: list[int]) -> int:
+        """Keep what is computed of a prefix from eviction, as far as the cap allows; returns how many tokens.
+
+        Pinning the same name again replaces the pin.
+        """
+        self.unpin(name)
+        match = self._find(token_ids, len(token_ids))
+        blocks = [*match.blocks, match.partial_block] if match.num_partial else list(match.blocks)
+        held = {block for pinned in self._pins.values() for block in pinned}
+        while len(held.union(blocks)) > self.max_pinned_blocks:
+            blocks.pop()
+        for block in blocks:
+            self.pool.share(block)
+        self._pins[name] = tuple(blocks)
+        return min(match.num_tokens, len(blocks) * self.block_size)
+
+    def unpin(self, name: str) -> None:
+        """Let a prefix go; unknown names are ignored."""
+        for block in reversed(self._pins.pop(name, ())):
+            self._release(block)
+
+    def yield_pin(self) -> bool:
+        """Give up the oldest pin, because a request could not run otherwise; false when there is none."""
+        if self._pins:
+            self.unpin(next(iter(self._pins)))
+            return True
+        return False
+
+    @property
+    def num_pinned(self) -> int:
+        """Blocks that pins hold."""
+        return len({block for pinned in self._pins.values() for block in pinned})
+
     def check_integrity(self, sequences: Iterable[Sequence], copies: Iterable[tuple[int, int]] = ()) -> None:
         """Assert that the ref counts, recounted from the tables, and the index are right."""
         holders = [0] * self.pool.num_blocks
         for sequence in sequences:
             for block in sequence.block_table:
                 holders[block] += 1
-        for source, _ in copies:
-            holders[source] += 1
+        for block in chain.from_iterable((*self._pins.values(), (source for source, _ in copies))):
+            holders[block] += 1
         self.pool.check_integrity(holders)
         self.index.check_integrity()
         assert all(block in self.index for block in range(self.pool.num_blocks) if self.pool.is_cached(block))
+
+    def _find(self, token_ids: list[int], usable: int) -> Match:
+        size = self.block_size
+        blocks: list[int] = []
+        digests: list[bytes] = []
+        parent, partial = self.index.root, (-1, 0)
+        if self.enable_prefix_caching:
+            for start in range(0, usable - size + 1, size):
+                tokens = tuple(token_ids[start : start + size])
+                digest = chain_digest(parent, tokens)
+                block = self.index.find(parent, tokens, digest)
+                if block is None:
+                    break
+                blocks.append(block)
+                digests.append(digest)
+                parent = digest
+            start = len(blocks) * size
+            partial = self.index.find_partial(parent, tuple(token_ids[start : min(start + size, usable)]))
+        return Match(tuple(blocks), tuple(digests), *partial, num_tokens=len(blocks) * size + partial[1])
 
     def _parent(self, sequence: Sequence, number: int) -> bytes:
         return sequence.digests[number - 1] if number else self.index.root
@@ -158,7 +211,7 @@ class BlockManager:
         start = number * self.block_size
         tokens = tuple(sequence.token_ids[start : start + self.block_size])
         parent, block = self._parent(sequence, number), sequence.block_table[number]
-        digest = chain(parent, tokens)
+        digest = chain_digest(parent, tokens)
         twin = self.index.find(parent, tokens, digest)
         if twin is None:
             self.index.add(block, parent, tokens, digest)

@@ -16,6 +16,7 @@ class EngineConfig:
     dtype: "auto", "float32", "bfloat16" or "float16"; auto is float32 on the CPU, bfloat16 on a GPU.
     kv_cache_memory_bytes: memory of the KV pool, None to derive it from what the device has free.
     gpu_memory_utilization: share of the device's memory that weights and pool may take together.
+    max_pinned_share: share of the pool's blocks that pinned prefixes may hold.
     """
 
     block_size: int = 16
@@ -27,6 +28,7 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     kv_cache_memory_bytes: int | None = None
     gpu_memory_utilization: float = 0.9
+    max_pinned_share: float = 0.25
 
     def __post_init__(self) -> None:
         for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "kv_cache_memory_bytes"):

@@ -44,12 +44,15 @@ class EchoRunner:
         self.step_ms = step_ms
         self._sleep = sleep
 
-    def run(self, batch: Batch) -> list[int]:
+    def check(self, params: SamplingParams) -> None:
+        if params.json_schema is not None:
+            raise ParameterError("json_schema is set; the echo engine has no vocabulary to constrain")
+
+    def run(self, batch: Batch) -> StepOutput:
         if self.step_ms:
             self._sleep(self.step_ms / 1e3)
-        return [
-            self._next_id(sequence) for sequence, samples in zip(batch.sequences, batch.samples, strict=True) if samples
-        ]
+        sampling = (s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples)
+        return StepOutput([self._next_id(sequence) for sequence in sampling])
 
     def _next_id(self, sequence: Sequence) -> int:
         prompt = sequence.token_ids[: sequence.num_prompt]

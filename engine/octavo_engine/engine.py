@@ -3,14 +3,16 @@
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
+from itertools import repeat
 
-from octavo_engine.batch import ModelRunner
-from octavo_engine.detokenizer import Decode, Detokenizer
-from octavo_engine.events import Delta, Event, Finished, Started, StopReason
+from octavo_engine.batch import Batch, ModelRunner
+from octavo_engine.detokenizer import Decode
+from octavo_engine.events import Delta, Event, Finished, Preempted, Started, StopReason, TokenLogprobs
 from octavo_engine.params import SamplingParams
+from octavo_engine.reply_text import ReplyText
 from octavo_engine.request import Request
 from octavo_engine.scheduler import Scheduler
 from octavo_engine.sequence import Sequence
@@ -20,13 +22,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Blocks by state (`shared` of the used ones have two holders or more) and requests by state."""
+    """Blocks by state and requests by state.
+
+    Of the used blocks, `shared` have two holders or more and `pinned` belong to pinned prefixes.
+    """
 
     total: int
     free: int
     cached: int
     used: int
     shared: int
+    pinned: int
     running: int
     waiting: int
 
@@ -48,6 +54,7 @@ class Engine:
         self._stop_ids = frozenset(stop_ids)
         self._clock = clock
         self._requests: dict[str, Request] = {}
+        self._pending: list[Event] = []
 
     @property
     def has_work(self) -> bool:
@@ -58,16 +65,49 @@ class Engine:
         """Raise RequestRefusedError for a prompt that `add` would refuse, without adding anything."""
         self._scheduler.check(num_prompt_tokens)
 
-    def add(self, request_id: str, token_ids: SequenceOf[int], params: SamplingParams, *, session: str = "") -> None:
-        """Queue a request; its events come from later steps. Raises RequestRefusedError with the sizes in tokens.
+    def add(
+        self,
+        request_id: str,
+        token_ids: SequenceOf[int],
+        params: SamplingParams,
+        *,
+        session: str = "",
+        priority: int = 0,
+    ) -> None:
+        """Queue a request; its events come from later steps.
 
-        Requests of one `session` are served in order, those of different sessions in turn.
+        Requests of one `session` are served in order, those of different sessions in turn; lower `priority` numbers
+        first (background work asks for 1). With `params.n` above 1 the further replies have the ids of `reply_ids`.
+        Raises RequestRefusedError with the sizes in tokens, or ParameterError for what the model cannot do.
         """
-        assert request_id not in self._requests, f"request id {request_id!r} is taken"
-        seed = random.getrandbits(63) if params.seed is None else params.seed
-        sequence = Sequence(request_id, token_ids, params, seed=seed, session=session)
-        self._scheduler.add(sequence)
-        self._requests[request_id] = Request(sequence, Detokenizer(self._decode), self._clock())
+        self._runner.check(params)
+        self._scheduler.check(len(token_ids))
+        for number, reply_id in enumerate(reply_ids(request_id, params.n)):
+            sequence = self._sequence(reply_id, token_ids, params, number, session, priority)
+            self._scheduler.add(sequence)
+            self._open(sequence)
+
+    def fork(self, request_id: str, fork_id: str, params: SamplingParams | None = None) -> None:
+        """Go on from all tokens of an unfinished request a second time, on the same blocks.
+
+        The tokens so far are the fork's prompt. Raises RequestRefusedError when they leave no room to go on.
+        """
+        parent = self._requests[request_id].sequence
+        params = params or parent.params
+        self._runner.check(params)
+        child = self._sequence(fork_id, parent.token_ids, params, 1, parent.session, parent.priority)
+        is_running = self._scheduler.fork(parent, child)
+        self._open(child)
+        if is_running:
+            self._pending.append(self._start(child))
+
+    def pin(self, name: str, token_ids: SequenceOf[int]) -> int:
+        """Keep the computed part of a prefix from eviction, up to `max_pinned_share`; returns how many tokens."""
+        return self._scheduler.manager.pin(name, list(token_ids))
+
+    def unpin(self, name: str) -> None:
+        """Let a pinned prefix go; unknown names are ignored."""
+        self._scheduler.manager.unpin(name)
 
     def abort(self, request_id: str) -> None:
         """Mark a request; the next step ends it. Unknown and finished ids are ignored."""
@@ -76,21 +116,13 @@ class Engine:
 
     def step(self) -> list[Event]:
         """Run one batch and tell what happened to each request in it."""
-        events = list(self._sweep_aborted())
-        batch, admitted, overflowed = self._scheduler.schedule()
-        events += [self._start(sequence) for sequence in admitted if not self._request(sequence).started_at]
-        events += [event for sequence in overflowed for event in self._finish(sequence, StopReason.KV_FULL)]
-        if not batch.sequences:
-            return events
-        try:
-            next_ids = self._runner.run(batch)
-        except Exception as error:  # a border: one bad step must not take the other chats along
-            log.exception("a step of %d rows failed", len(batch.sequences))
-            self._scheduler.fail(batch)
-            return events + [e for s in batch.sequences for e in self._finish(s, StopReason.FAILED, repr(error))]
-        for sequence, token_id in self._scheduler.advance(batch, next_ids):
-            events += self._receive(sequence, token_id)
-        return events
+        events = [*self._pending, *self._sweep_aborted()]
+        self._pending.clear()
+        plan = self._scheduler.schedule()
+        events += [Preempted(sequence.request_id) for sequence in plan.preempted]
+        events += [self._start(s) for s in plan.admitted if not self._requests[s.request_id].started_at]
+        events += self._finish_all(plan.overflowed, StopReason.KV_FULL)
+        return events + self._run(plan.batch) if plan.batch.sequences else events
 
     def counts(self) -> Counts:
         """Blocks and requests at this moment."""
@@ -101,6 +133,7 @@ class Engine:
             cached=pool.num_cached,
             used=pool.num_used,
             shared=pool.num_shared,
+            pinned=scheduler.manager.num_pinned,
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
         )
@@ -109,36 +142,71 @@ class Engine:
         """Assert the laws of the blocks; cheap enough for every idle moment."""
         self._scheduler.check_integrity()
 
-    def _request(self, sequence: Sequence) -> Request:
-        return self._requests[sequence.request_id]
+    def _sequence(
+        self,
+        request_id: str,
+        token_ids: SequenceOf[int],
+        params: SamplingParams,
+        number: int,
+        session: str,
+        priority: int,
+    ) -> Sequence:
+        assert request_id not in self._requests, f"request id {request_id!r} is taken"
+        seed = random.getrandbits(63) if params.seed is None else (params.seed + number) % 2**63
+        own_ids = frozenset() if params.ignore_eos else self._stop_ids
+        stop_ids = own_ids.union(params.stop_token_ids)
+        return Sequence(request_id, token_ids, params, seed=seed, session=session, priority=priority, stop_ids=stop_ids)
 
-    def _sweep_aborted(self) -> Iterator[Event]:
-        for request in [r for r in self._requests.values() if r.sequence.is_aborted]:
-            yield from self._finish(request.sequence, StopReason.ABORTED)
+    def _open(self, sequence: Sequence) -> None:
+        text = ReplyText(self._decode, sequence.params.stop)
+        self._requests[sequence.request_id] = Request(sequence, text, self._clock())
+
+    def _sweep_aborted(self) -> list[Event]:
+        aborted = [r.sequence for r in self._requests.values() if r.sequence.is_aborted]
+        return self._finish_all(aborted, StopReason.ABORTED)
 
     def _start(self, sequence: Sequence) -> Started:
-        self._request(sequence).started_at = self._clock()
+        self._requests[sequence.request_id].started_at = self._clock()
         sequence.num_cached = sequence.num_computed
         return Started(sequence.request_id, sequence.num_cached)
 
-    def _receive(self, sequence: Sequence, token_id: int) -> list[Event]:
-        request = self._request(sequence)
-        request.first_token_at = request.first_token_at or self._clock()
-        text = request.detokenizer.add([token_id])
-        events: list[Event] = [Delta(sequence.request_id, text, (token_id,))]
-        reason = self._stop_reason(sequence, token_id)
-        return events if reason is None else events + self._finish(sequence, reason)
+    def _run(self, batch: Batch) -> list[Event]:
+        try:
+            output = self._runner.run(batch)
+        except Exception as error:  # a border: one bad step must not take the other chats along
+            log.exception("a step of %d rows failed", len(batch.sequences))
+            self._scheduler.fail(batch)
+            return self._finish_all(batch.sequences, StopReason.FAILED, repr(error))
+        logprobs = output.logprobs or repeat(None)
+        sampled = zip(self._scheduler.advance(batch, output.token_ids), logprobs, strict=False)
+        return [event for (sequence, token_id), entry in sampled for event in self._receive(sequence, token_id, entry)]
 
-    def _stop_reason(self, sequence: Sequence, token_id: int) -> StopReason | None:
-        if token_id in self._stop_ids and not sequence.params.ignore_eos:
+    def _receive(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None) -> list[Event]:
+        request = self._requests[sequence.request_id]
+        request.first_token_at = request.first_token_at or self._clock()
+        text = request.text.add([token_id])
+        delta = Delta(sequence.request_id, text, (token_id,), (logprobs,) if logprobs else ())
+        reason = self._stop_reason(request, token_id)
+        return [delta] if reason is None else [delta, *self._finish(sequence, reason)]
+
+    def _stop_reason(self, request: Request, token_id: int) -> StopReason | None:
+        sequence, params = request.sequence, request.sequence.params
+        if token_id in sequence.stop_ids or request.text.is_stopped:
             return StopReason.STOP
-        limit = sequence.params.max_tokens
-        is_long = limit is not None and sequence.num_replied >= limit
+        is_long = params.max_tokens is not None and sequence.num_replied >= params.max_tokens
         return StopReason.LENGTH if is_long or len(sequence.token_ids) >= self._scheduler.max_model_len else None
+
+    def _finish_all(self, sequences: SequenceOf[Sequence], reason: StopReason, error: str = "") -> list[Event]:
+        return [event for sequence in sequences for event in self._finish(sequence, reason, error)]
 
     def _finish(self, sequence: Sequence, reason: StopReason, error: str = "") -> list[Event]:
         request = self._requests.pop(sequence.request_id)
         self._scheduler.finish(sequence)
-        text = request.detokenizer.finish()
+        text = request.text.finish()
         events: list[Event] = [Delta(sequence.request_id, text, ())] if text else []
         return [*events, Finished(sequence.request_id, reason, request.usage(), request.timings(self._clock()), error)]
+
+
+def reply_ids(request_id: str, n: int) -> list[str]:
+    """The ids of the n replies to one request: its own, then numbered ones."""
+    return [request_id, *(f"{request_id}#{number}" for number in range(1, n))]

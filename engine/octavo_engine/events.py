@@ -43,12 +43,31 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class Preempted:
+    """The pool is full and a request waits again; its tokens are kept, and it goes on without being asked."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """The log-probability of a sampled id, before temperature and filters, and those of the likeliest ids."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
-    """Finished text of one request, newly visible, and the ids sampled since the last delta (text may lag ids)."""
+    """Finished text of one request, newly visible, and the ids sampled since the last delta (text may lag ids).
+
+    `logprobs` has one entry for each of `token_ids`, if the request asked for them.
+    """
 
     request_id: str
     text: str
     token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +81,4 @@ class Finished:
     error: str = ""
 
 
-Event = Started | Delta | Finished
+Event = Started | Preempted | Delta | Finished

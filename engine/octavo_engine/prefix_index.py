@@ -17,7 +17,7 @@ class Entry:
     digest: bytes | None
 
 
-def chain(parent: bytes, tokens: Sequence[int]) -> bytes:
+def chain_digest(parent: bytes, tokens: Sequence[int]) -> bytes:
     """The name of the chain `parent` + `tokens`: BLAKE2b, the same in every process and on every machine."""
     packed = struct.pack(f"<{len(tokens)}I", *tokens)
     return hashlib.blake2b(packed, key=parent, digest_size=32, person=b"octavo.block").digest()
@@ -101,6 +101,6 @@ class PrefixIndex:
         """Assert that the three maps agree."""
         for block, entry in self._entries.items():
             assert block in self._children[entry.parent]
-            assert entry.digest is None or entry.digest == chain(entry.parent, entry.tokens)
+            assert entry.digest is None or entry.digest == chain_digest(entry.parent, entry.tokens)
         assert sum(map(len, self._children.values())) == len(self._entries)
         assert all(self._entries[block].digest == digest for digest, block in self._blocks.items())

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from octavo_engine.detokenizer import Detokenizer
 from octavo_engine.events import Timings, Usage
+from octavo_engine.reply_text import ReplyText
 from octavo_engine.sequence import Sequence
 
 
@@ -12,7 +12,7 @@ class Request:
     """Times are seconds of the engine's clock; 0 means "not yet"."""
 
     sequence: Sequence
-    detokenizer: Detokenizer
+    text: ReplyText
     arrived_at: float
     started_at: float = 0.0
     first_token_at: float = 0.0

@@ -1,7 +1,10 @@
 """Decides what each step computes in one token budget: decoding rows first, then chunks of prompts."""
 
+from bisect import insort
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, field
+from operator import attrgetter
 
 from octavo_engine.batch import Batch
 from octavo_engine.block_manager import BlockManager, Match
@@ -18,8 +21,25 @@ MIN_SHARED_GAIN = 16
 """A prompt waits for another's prefix in the making when that saves it at least so many tokens."""
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A step: its batch, and the sequences whose state changes with it.
+
+    `overflowed` ones fill the whole pool alone; they end here, and the caller finishes them.
+    """
+
+    batch: Batch = field(default_factory=Batch)
+    admitted: list[Sequence] = field(default_factory=list)
+    preempted: list[Sequence] = field(default_factory=list)
+    overflowed: list[Sequence] = field(default_factory=list)
+
+
 class Scheduler:
-    """Holds all sequences that are not finished. `running` is in order of admission, the newest last."""
+    """Holds all sequences that are not finished.
+
+    `running` is ordered by priority, then by admission: the last one is the first to be preempted, and a preempted
+    one never has a row in the batch, since rows are planned from the front.
+    """
 
     def __init__(self, manager: BlockManager, config: EngineConfig, max_model_len: int) -> None:
         self.manager = manager
@@ -48,13 +68,26 @@ class Scheduler:
         self.check(sequence.num_prompt)
         self.waiting.push(sequence)
 
-    def schedule(self) -> tuple[Batch, list[Sequence], list[Sequence]]:
-        """The next batch, the sequences admitted for it, and those that end now because the pool is full."""
-        batch = Batch()
-        overflowed = self._plan_decodes(batch)
-        admitted = self._admit(batch)
-        self._plan_prefills(batch)
-        return batch, admitted, overflowed
+    def fork(self, parent: Sequence, child: Sequence) -> bool:
+        """Add a child that goes on from all tokens of its parent; true if it runs at once on shared blocks.
+
+        Otherwise it waits like any other request, and finds the parent's prefix in the index.
+        """
+        self.check(child.num_prompt)
+        if parent.state is not SequenceState.RUNNING or not parent.is_decoding or self._is_full:
+            self.waiting.push(child)
+            return False
+        self.manager.fork(parent, child)
+        self._run(child)
+        return True
+
+    def schedule(self) -> Plan:
+        """Plan the next step; an empty batch means that nothing can run now."""
+        plan = Plan()
+        self._plan_decodes(plan)
+        self._admit(plan)
+        self._plan_prefills(plan.batch)
+        return plan
 
     def advance(self, batch: Batch, next_ids: SequenceOf[int]) -> Iterator[tuple[Sequence, int]]:
         """Record a step that ran: KV becomes shareable, sampled ids are appended. Yields (sequence, sampled id)."""
@@ -90,26 +123,34 @@ class Scheduler:
         assert all(s.state is SequenceState.WAITING and not s.block_table for s in self.waiting)
         self.manager.check_integrity(self.running)
 
-    def _plan_decodes(self, batch: Batch) -> list[Sequence]:
-        overflowed: list[Sequence] = []
-        for sequence in list(self.running):
-            if sequence.num_uncomputed > 1 or sequence.state is not SequenceState.RUNNING:
-                continue
-            if self._make_room(sequence):
-                batch.copies += self.manager.grow(sequence)
-                batch.add(sequence, 1, self.manager.block_size)
-            elif sequence.state is SequenceState.RUNNING:
-                overflowed.append(sequence)
-        return overflowed
+    @property
+    def _is_full(self) -> bool:
+        return len(self.running) >= self.max_num_seqs
 
-    def _make_room(self, sequence: Sequence) -> bool:
-        """Preempt from the newest on until `sequence` can grow; false when it was preempted itself or is alone."""
+    def _run(self, sequence: Sequence) -> None:
+        sequence.state = SequenceState.RUNNING
+        insort(self.running, sequence, key=attrgetter("priority"))
+
+    def _plan_decodes(self, plan: Plan) -> None:
+        for sequence in [s for s in self.running if s.is_decoding]:
+            if sequence.state is not SequenceState.RUNNING:
+                continue
+            if self._make_room(sequence, plan):
+                plan.batch.copies += self.manager.grow(sequence)
+                plan.batch.add(sequence, 1, self.manager.block_size)
+            elif sequence.state is SequenceState.RUNNING:
+                plan.overflowed.append(sequence)
+
+    def _make_room(self, sequence: Sequence, plan: Plan) -> bool:
+        """Preempt from the last on until `sequence` can grow; false when it was preempted itself or fills the pool."""
         while not self.manager.can_grow(sequence):
             victim = self.running[-1]
-            if victim is sequence and len(self.running) == 1:
-                return False
-            self._preempt(victim)
-            if victim is sequence:
+            if victim is not sequence or len(self.running) > 1:
+                self._preempt(victim)
+                plan.preempted.append(victim)
+                if victim is sequence:
+                    return False
+            elif not self.manager.yield_pin():
                 return False
         return True
 
@@ -119,34 +160,34 @@ class Scheduler:
         sequence.state = SequenceState.WAITING
         self.waiting.push_front(sequence)
 
-    def _admit(self, batch: Batch) -> list[Sequence]:
-        admitted: list[Sequence] = []
-        prefills = [s for s in self.running if s.num_uncomputed > 1]
-        demand = batch.num_tokens + sum(s.num_uncomputed for s in prefills)
-        for sequence in list(self.waiting) if len(self.running) < self.max_num_seqs else []:
-            is_full = demand >= self.max_num_batched_tokens and len(prefills) >= MAX_PARTIAL_PREFILLS
-            if is_full or len(self.running) >= self.max_num_seqs:
+    def _admit(self, plan: Plan) -> None:
+        prefills = [s for s in self.running if not s.is_decoding]
+        demand = plan.batch.num_tokens + sum(s.num_uncomputed for s in prefills)
+        for sequence in [] if self._is_full else list(self.waiting):
+            if self._is_full or (demand >= self.max_num_batched_tokens and len(prefills) >= MAX_PARTIAL_PREFILLS):
                 break
             match = self._match(sequence)
             if _is_worth_waiting(sequence, match, prefills):
                 continue
-            if not self.manager.can_admit(sequence, match):
+            if not self._can_start(sequence, match):
                 break
-            self._start(sequence, match, batch)
-            admitted.append(sequence)
+            self.waiting.remove(sequence)
+            plan.batch.copies += self.manager.admit(sequence, match)
+            self._run(sequence)
+            plan.admitted.append(sequence)
             prefills.append(sequence)
             demand += sequence.num_uncomputed
-        return admitted
 
     def _match(self, sequence: Sequence) -> Match:
         match = self.manager.match(sequence)
         return match if self.manager.can_admit(sequence, match) else match.without_partial()
 
-    def _start(self, sequence: Sequence, match: Match, batch: Batch) -> None:
-        self.waiting.remove(sequence)
-        batch.copies += self.manager.admit(sequence, match)
-        sequence.state = SequenceState.RUNNING
-        self.running.append(sequence)
+    def _can_start(self, sequence: Sequence, match: Match) -> bool:
+        """Whether the blocks can be had; pins give way before a request would wait for ever."""
+        while not self.manager.can_admit(sequence, match):
+            if self.running or not self.manager.yield_pin():
+                return False
+        return True
 
     def _plan_prefills(self, batch: Batch) -> None:
         """Split what is left of the budget evenly; what a short prompt does not need goes to the longer ones."""

@@ -19,11 +19,11 @@ class Sequence:
 
     `token_ids` is the prompt and then every sampled id; the KV of the first `num_computed` of them lies in the
     blocks of `block_table`, position p in slot p % block_size of block p // block_size. `digests` are the chained
-    hashes of the blocks indexed so far.
+    hashes of the blocks indexed so far. `stop_ids` end the reply. Lower `priority` numbers go first.
     """
 
     __slots__ = (
-        "arrival",
+        "__weakref__",  # a runner may keep what it knows of a sequence exactly as long as the sequence lives
         "block_table",
         "digests",
         "is_aborted",
@@ -31,15 +31,25 @@ class Sequence:
         "num_computed",
         "num_prompt",
         "params",
+        "priority",
         "request_id",
         "seed",
         "session",
         "state",
+        "stop_ids",
         "token_ids",
     )
 
     def __init__(
-        self, request_id: str, prompt: SequenceOf[int], params: SamplingParams, *, seed: int, session: str = ""
+        self,
+        request_id: str,
+        prompt: SequenceOf[int],
+        params: SamplingParams,
+        *,
+        seed: int = 0,
+        session: str = "",
+        priority: int = 0,
+        stop_ids: frozenset[int] = frozenset(),
     ) -> None:
         self.request_id = request_id
         self.token_ids = list(prompt)
@@ -47,7 +57,8 @@ class Sequence:
         self.params = params
         self.seed = seed
         self.session = session
-        self.arrival = 0
+        self.priority = priority
+        self.stop_ids = stop_ids
         self.num_computed = 0
         self.num_cached = 0
         self.block_table: list[int] = []
@@ -62,6 +73,11 @@ class Sequence:
     def num_uncomputed(self) -> int:
         """Tokens whose KV is missing: 1 while decoding, more while the prompt is computed."""
         return len(self.token_ids) - self.num_computed
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether only the newest token is missing its KV."""
+        return self.num_uncomputed == 1
 
     @property
     def num_replied(self) -> int:

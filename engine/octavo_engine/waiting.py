@@ -1,4 +1,4 @@
-"""The requests that wait for admission, served in turn across sessions."""
+"""The requests that wait for admission: a person's before background work, and in turn across sessions."""
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
@@ -6,28 +6,33 @@ from itertools import chain, zip_longest
 
 from octavo_engine.sequence import Sequence
 
+Rounds = OrderedDict[str, deque[Sequence]]
+
 
 class WaitingQueue:
-    """First come, first served inside a session; round robin over sessions, so that none starves another.
+    """First come, first served inside a session; round robin over sessions; lower priority numbers first.
 
-    A preempted sequence goes back to the very front: it was admitted before anything that still waits.
+    A preempted sequence goes before all others of its priority: it was admitted before anything that still waits.
     """
 
     def __init__(self) -> None:
         self._preempted: deque[Sequence] = deque()
-        self._sessions: OrderedDict[str, deque[Sequence]] = OrderedDict()
+        self._priorities: dict[int, Rounds] = {}
 
     def __len__(self) -> int:
-        return len(self._preempted) + sum(map(len, self._sessions.values()))
+        queues = chain.from_iterable(rounds.values() for rounds in self._priorities.values())
+        return len(self._preempted) + sum(map(len, queues))
 
     def __iter__(self) -> Iterator[Sequence]:
         """All of them, in the order in which they are to be admitted."""
-        yield from self._preempted
-        rounds = zip_longest(*self._sessions.values())
-        yield from (sequence for sequence in chain.from_iterable(rounds) if sequence is not None)
+        for priority in sorted({*self._priorities, *(s.priority for s in self._preempted)}):
+            yield from (sequence for sequence in self._preempted if sequence.priority == priority)
+            rounds = zip_longest(*self._priorities.get(priority, {}).values())
+            yield from (sequence for sequence in chain.from_iterable(rounds) if sequence is not None)
 
     def push(self, sequence: Sequence) -> None:
-        self._sessions.setdefault(sequence.session, deque()).append(sequence)
+        rounds = self._priorities.setdefault(sequence.priority, OrderedDict())
+        rounds.setdefault(sequence.session, deque()).append(sequence)
 
     def push_front(self, sequence: Sequence) -> None:
         self._preempted.appendleft(sequence)
@@ -37,9 +42,10 @@ class WaitingQueue:
         if sequence in self._preempted:
             self._preempted.remove(sequence)
             return
-        queue = self._sessions[sequence.session]
-        queue.remove(sequence)
-        if queue:
-            self._sessions.move_to_end(sequence.session)
-        else:
-            del self._sessions[sequence.session]
+        rounds = self._priorities[sequence.priority]
+        rounds[sequence.session].remove(sequence)
+        rounds.move_to_end(sequence.session)
+        if not rounds[sequence.session]:
+            del rounds[sequence.session]
+        if not rounds:
+            del self._priorities[sequence.priority]

@@ -3,7 +3,8 @@
 import torch
 from transformers import PreTrainedModel
 
-from octavo_engine.batch import Batch
+from octavo_engine.batch import Batch, StepOutput
+from octavo_engine.params import SamplingParams
 from octavo_engine.runner.attention import AttentionBackend
 from octavo_engine.runner.kv_cache import KVCache
 from octavo_engine.runner.sampler import SamplingBatch, sample
@@ -17,12 +18,15 @@ class TransformersRunner:
         self._cache = cache
         self._backend = backend
 
+    def check(self, params: SamplingParams) -> None:
+        """See ModelRunner."""
+
     @torch.inference_mode()
-    def run(self, batch: Batch) -> list[int]:
+    def run(self, batch: Batch) -> StepOutput:
         """Compute a batch; one id for each row that samples, in row order."""
         logits = self.logits(batch)
         sampling = [s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples]
-        return sample(logits, SamplingBatch.of(sampling, logits.device)).tolist() if sampling else []
+        return StepOutput(sample(logits, SamplingBatch.of(sampling, logits.device)).tolist() if sampling else [])
 
     @torch.inference_mode()
     def logits(self, batch: Batch) -> torch.Tensor:
