@@ -4,12 +4,14 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
-from octavo_engine.batch import Batch
+from octavo_engine.batch import Batch, StepOutput
 from octavo_engine.block_manager import BlockManager
 from octavo_engine.config import EngineConfig
 from octavo_engine.engine import Engine
+from octavo_engine.errors import ParameterError
 from octavo_engine.loaded import Loaded, ModelInfo
 from octavo_engine.messages import Message, Prompt
+from octavo_engine.params import SamplingParams
 from octavo_engine.scheduler import Scheduler
 from octavo_engine.sequence import Sequence
 
