@@ -117,7 +117,7 @@ class Client:
 
     async def shutdown(self) -> None:
         """Ask the host to stop and wait until it hung up; running turns are closed as interrupted."""
-        if not self.closed.is_set():
+        if self._lost_error() is None:
             self._send(Shutdown())
         await self.closed.wait()
 

@@ -1,0 +1,88 @@
+"""Real hosts of the demo engine for tests, each in folders of its own, and none left behind."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from octavo import launcher
+from octavo.client import Client
+from octavo.config import Settings
+from octavo.host_lock import try_lock
+from octavo.paths import Paths
+from octavo.workspace import Workspace
+from octavo_data import Store
+
+DEADLINE_S = 60.0  # generous: the machine may be busy with something else
+FAST = "echo:1"
+SLOW = "echo:20"  # the reply to LONG takes more than a minute: whoever waits for its end waits for something else
+LONG = "The quick brown fox jumps over the lazy dog. " * 100
+
+
+@dataclass
+class HostStage:
+    """Hands out clients and workspaces over one set of folders."""
+
+    paths: Paths
+    settings: Settings
+    used: set[str] = field(default_factory=set)
+    open_things: list[Client | Workspace] = field(default_factory=list)
+
+    async def connect(self, model: str = FAST) -> Client:
+        self.used.add(model)
+        client = await launcher.connect(self.settings, self.paths, model=model)
+        self.open_things.append(client)
+        return client
+
+    async def workspace(self, model: str = FAST) -> Workspace:
+        self.used.add(model)
+        workspace = Workspace(self.settings, self.paths, model=model)
+        self.open_things.append(workspace)
+        await workspace.start()
+        return workspace
+
+    def store(self) -> Store:
+        """To be closed by `with`."""
+        return Store(self.paths.store_file)
+
+    def spec(self, model: str = FAST) -> launcher.HostSpec:
+        return launcher.HostSpec.of(self.settings, self.paths, model)
+
+    def is_host_gone(self, model: str = FAST) -> bool:
+        with try_lock(self.paths.lock(self.spec(model).key)) as is_free:
+            return is_free
+
+    async def close(self) -> None:
+        for thing in self.open_things:
+            await thing.aclose()
+        for model in self.used:
+            await launcher.stop(self.settings, self.paths, model=model)
+
+
+@contextlib.asynccontextmanager
+async def host_stage(settings: Settings | None = None) -> AsyncIterator[HostStage]:
+    """A stage whose path is short enough for a socket."""
+    home = Path(tempfile.mkdtemp(prefix="oct-"))
+    stage = HostStage(Paths.below(home), settings or Settings())
+    try:
+        yield stage
+    finally:
+        await stage.close()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for something that will come; fails after a minute."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110  what is waited for happens in another process
+            await asyncio.sleep(0.01)
+
+
+def kill(client: Client) -> None:
+    """What the kernel does when memory runs out."""
+    os.kill(client.pid, signal.SIGKILL)
