@@ -88,6 +88,7 @@ class FakeSession(Session):
     def add_turn(self, prompt: str, reply: str = "", status: str = "done", error: str = "") -> TurnView:
         usage = Usage(prompt_tokens=430, cached_tokens=412, computed_tokens=18, completion_tokens=64)
         turn = TurnView(prompt=prompt, reply=reply, status=status, error=error, usage=usage, timings=Timings())
+        turn.cached_tokens = usage.cached_tokens
         self._fake_turns.append(turn)
         return turn
 
@@ -102,6 +103,7 @@ class FakeSession(Session):
 
     def say(self, text: str) -> None:
         if self.state is not SessionState.ANSWERING:
+            self._fake_turns[-1].cached_tokens = 412
             self.set_state(SessionState.ANSWERING)
         self._fake_turns[-1].reply += text
         self.tell(TextAppended(len(self._fake_turns) - 1, text))

@@ -65,10 +65,6 @@ class OctavoApp(App[int]):
         Binding("ctrl+c", "interrupt", priority=True),
         Binding("ctrl+y", "copy_reply", priority=True),
         Binding("ctrl+q", "quit", priority=True),
-        Binding("pageup", "page(-1)", priority=True),
-        Binding("pagedown", "page(1)", priority=True),
-        Binding("ctrl+home", "home", priority=True),
-        Binding("ctrl+end", "follow", priority=True),
     ]
 
     def __init__(self, workspace: Workspace, chat_id: str | None = None) -> None:
@@ -247,17 +243,7 @@ class OctavoApp(App[int]):
         else:
             self.screen.clear_selection()
 
-    # ---- reading and copying ----
-
-    def action_page(self, step: int) -> None:
-        transcript = self.view.transcript
-        transcript.scroll_relative(y=step * max(1, transcript.size.height - 2), animate=False)
-
-    def action_home(self) -> None:
-        self.view.transcript.scroll_home(animate=False)
-
-    def action_follow(self) -> None:
-        self.view.transcript.follow()
+    # ---- copying and leaving ----
 
     def action_copy_reply(self) -> None:
         session = self.view.session
@@ -312,4 +298,6 @@ class OctavoApp(App[int]):
 def run(settings: Settings, paths: Paths, *, model: str | None = None, chat_id: str | None = None) -> int:
     """Run the UI until it is quit; returns the exit code. Raises OctavoError when the store cannot be opened."""
     workspace = Workspace(settings, paths, model=model)
+    paths.log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    logging.basicConfig(filename=paths.log_file, level=logging.WARNING)  # stderr is the screen
     return OctavoApp(workspace, chat_id).run() or 0

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
@@ -19,6 +21,13 @@ HostOf = Callable[[], HostView]
 
 class ChatView(Vertical):
     """Shows `session`; what is typed is its draft, and what went wrong in a chat stays with that chat."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("pageup", "page(-1)", priority=True),
+        Binding("pagedown", "page(1)", priority=True),
+        Binding("ctrl+home", "home", priority=True),
+        Binding("ctrl+end", "follow", priority=True),
+    ]
 
     @dataclass
     class PromptEntered(Message):
@@ -105,6 +114,15 @@ class ChatView(Vertical):
         self.post_message(self.PromptEntered(session, message.text))
 
     def on_composer_end_pressed(self) -> None:
+        self.action_follow()
+
+    def action_page(self, step: int) -> None:
+        self.transcript.scroll_relative(y=step * max(1, self.transcript.size.height - 2), animate=False)
+
+    def action_home(self) -> None:
+        self.transcript.scroll_home(animate=False)
+
+    def action_follow(self) -> None:
         self.transcript.follow()
 
     def _note_of(self, session: Session, turn: TurnView) -> str:

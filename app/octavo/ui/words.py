@@ -78,11 +78,12 @@ def sentences(error: str, remedy: str) -> str:
 
 
 def cached_words(turns: Sequence[TurnView]) -> str:
-    """How much of the last measured prompt came from shared blocks."""
-    for turn in reversed(turns):
-        if turn.usage is not None:
-            return f"{turn.usage.cached_tokens} of {turn.usage.prompt_tokens} prompt tokens cached"
-    return ""
+    """How much of the last prompt came from shared blocks; of how many is known when its turn is over."""
+    last = turns[-1] if turns else None
+    if last is None or last.cached_tokens is None:
+        return ""
+    total = f" of {last.usage.prompt_tokens:,}" if last.usage else ""
+    return f"{last.cached_tokens:,}{total} prompt tokens cached"
 
 
 def _waiting(state: SessionState, host: HostState) -> str:
