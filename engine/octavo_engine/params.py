@@ -57,6 +57,11 @@ class SamplingParams:
         """Whether a draw depends on which ids came before."""
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
 
+    @property
+    def changes_logits(self) -> bool:
+        """Whether anything but temperature and filters stands between the model's logits and the draw."""
+        return self.has_penalties or bool(self.logit_bias or self.min_tokens or self.json_schema is not None)
+
     def _check_sampling(self) -> None:
         _require("temperature", self.temperature, 0.0 <= self.temperature <= 10.0, "0 to 10")
         _require("top_k", self.top_k, self.top_k >= 0, "0 (off) or more")

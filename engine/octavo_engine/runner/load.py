@@ -18,6 +18,7 @@ from octavo_engine.runner.chat_format import TransformersFormat
 from octavo_engine.runner.fingerprint import fingerprint
 from octavo_engine.runner.kv_cache import KVCache, KVShape
 from octavo_engine.runner.model_runner import TransformersRunner
+from octavo_engine.runner.sampler import Sampler
 from octavo_engine.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ def load_engine(folder: Path, config: EngineConfig | None = None) -> Loaded:
     routing.set_backend(model, backend)
     scheduler = Scheduler(make_manager(folder, config, shape, num_blocks), config, max_model_len)
     chat_format = TransformersFormat(tokenizer)
-    runner = TransformersRunner(model, cache, backend)
+    sampler = Sampler(tokenizer, model.config.get_text_config().vocab_size, device)
+    runner = TransformersRunner(model, cache, backend, sampler)
     engine = Engine(scheduler, runner, chat_format.decode, stop_ids(model, tokenizer))
     dtype = str(shape.dtype).removeprefix("torch.")
     info = ModelInfo(device.type, backend.name, dtype, config.block_size, max_model_len, shape.bytes_per_token)
@@ -113,7 +115,11 @@ def _free_bytes(device: torch.device) -> int:
 def make_manager(folder: Path, config: EngineConfig, shape: KVShape, num_blocks: int) -> BlockManager:
     name = fingerprint(folder, shape=shape, block_size=config.block_size)
     return BlockManager(
-        num_blocks, config.block_size, fingerprint=name, enable_prefix_caching=config.enable_prefix_caching
+        num_blocks,
+        config.block_size,
+        fingerprint=name,
+        enable_prefix_caching=config.enable_prefix_caching,
+        max_pinned_share=config.max_pinned_share,
     )
 
 

@@ -7,26 +7,28 @@ from octavo_engine.batch import Batch, StepOutput
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.attention import AttentionBackend
 from octavo_engine.runner.kv_cache import KVCache
-from octavo_engine.runner.sampler import SamplingBatch, sample
+from octavo_engine.runner.sampler import Sampler
 
 
 class TransformersRunner:
     """All rows go through the model as one packed row of tokens; attention tells them apart."""
 
-    def __init__(self, model: PreTrainedModel, cache: KVCache, backend: AttentionBackend) -> None:
+    def __init__(self, model: PreTrainedModel, cache: KVCache, backend: AttentionBackend, sampler: Sampler) -> None:
         self._model = model
         self._cache = cache
         self._backend = backend
+        self._sampler = sampler
 
     def check(self, params: SamplingParams) -> None:
         """See ModelRunner."""
+        self._sampler.check(params)
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> StepOutput:
-        """Compute a batch; one id for each row that samples, in row order."""
+        """See ModelRunner."""
         logits = self.logits(batch)
         sampling = [s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples]
-        return StepOutput(sample(logits, SamplingBatch.of(sampling, logits.device)).tolist() if sampling else [])
+        return self._sampler.sample(logits, sampling) if sampling else StepOutput([])
 
     @torch.inference_mode()
     def logits(self, batch: Batch) -> torch.Tensor:
@@ -35,7 +37,7 @@ class TransformersRunner:
             self._cache.copy(batch.copies)
         self._backend.begin(batch)
         device = self._cache.data.device
-        rows = self._sampling_rows(batch)
+        rows = sampling_rows(batch)
         out = self._model(
             input_ids=torch.tensor([batch.token_ids], device=device),
             position_ids=torch.tensor([batch.positions], device=device),
@@ -45,11 +47,12 @@ class TransformersRunner:
         logits: torch.Tensor = out.logits[0]
         return logits[: len(rows)]
 
-    def _sampling_rows(self, batch: Batch) -> list[int]:
-        """The flat index of the last token of each row that samples."""
-        rows, end = [], 0
-        for length, samples in zip(batch.query_lens, batch.samples, strict=True):
-            end += length
-            if samples:
-                rows.append(end - 1)
-        return rows
+
+def sampling_rows(batch: Batch) -> list[int]:
+    """The flat index of the last token of each row that samples."""
+    rows, end = [], 0
+    for length, samples in zip(batch.query_lens, batch.samples, strict=True):
+        end += length
+        if samples:
+            rows.append(end - 1)
+    return rows

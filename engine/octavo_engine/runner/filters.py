@@ -1,0 +1,87 @@
+"""The filters of sampling: which ids stay, for all rows of a batch at once."""
+
+from dataclasses import dataclass
+
+import torch
+
+from octavo_engine.runner.uniform import uniform
+from octavo_engine.sequence import Sequence
+
+NUM_CANDIDATES = 1024
+"""Ids that are sorted before a whole vocabulary is: nearly every top-p set is smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowParams:
+    """Sampling parameters of each row as tensors, (rows,) each; the flags say which stages any row needs."""
+
+    temperature: torch.Tensor
+    top_k: torch.Tensor
+    top_p: torch.Tensor
+    min_p: torch.Tensor
+    seed: torch.Tensor
+    is_all_greedy: bool
+    has_top: bool
+    has_min_p: bool
+
+    @classmethod
+    def of(cls, sequences: list[Sequence], device: torch.device) -> "RowParams":
+        params = [sequence.params for sequence in sequences]
+        return cls(
+            temperature=torch.tensor([p.temperature for p in params], device=device),
+            top_k=torch.tensor([p.top_k for p in params], device=device),
+            top_p=torch.tensor([p.top_p for p in params], device=device),
+            min_p=torch.tensor([p.min_p for p in params], device=device),
+            seed=torch.tensor([s.seed for s in sequences], device=device),
+            is_all_greedy=all(p.temperature == 0 for p in params),
+            has_top=any(p.top_k or p.top_p < 1 for p in params),
+            has_min_p=any(p.min_p > 0 for p in params),
+        )
+
+
+def draw(logits: torch.Tensor, rows: RowParams, position: torch.Tensor) -> torch.Tensor:
+    """One id a row, (rows,), from logits, (rows, vocabulary). Temperature 0 takes the largest logit.
+
+    The draw walks the vocabulary in the order of its ids, whatever filters the other rows use, so that a seeded row
+    gives the same id in every company.
+    """
+    greedy = logits.argmax(-1)
+    if rows.is_all_greedy:
+        return greedy
+    is_greedy = rows.temperature == 0
+    probs = (logits / torch.where(is_greedy, 1.0, rows.temperature)[:, None]).softmax(-1)
+    cumulative = keep_likely(probs, rows).cumsum(-1)
+    total = cumulative[:, -1:]
+    below_total = torch.nextafter(total, torch.zeros_like(total))  # rounding must not carry the target past the end
+    target = (uniform(rows.seed, position)[:, None] * total).minimum(below_total)
+    drawn = torch.searchsorted(cumulative, target, right=True)[:, 0]
+    return torch.where(is_greedy, greedy, drawn)
+
+
+def keep_likely(probs: torch.Tensor, rows: RowParams) -> torch.Tensor:
+    """Zero in probs, (rows, vocabulary), what the filters drop; not renormalised.
+
+    In this order: top-k; top-p over what top-k left; min-p against the likeliest id. Ids that tie with the last one
+    kept are kept too.
+    """
+    least = rows.min_p * probs.amax(-1) if rows.has_min_p else torch.zeros_like(rows.min_p)
+    if rows.has_top:
+        least = least.maximum(_least_of_top(probs, rows))
+    return probs * (probs >= least[:, None])
+
+
+def _least_of_top(probs: torch.Tensor, rows: RowParams) -> torch.Tensor:
+    """The smallest probability that top-k and top-p keep, (rows,); 0 where both are off."""
+    vocabulary = probs.shape[-1]
+    count = min(vocabulary, max(NUM_CANDIDATES, int(rows.top_k.max())))
+    ranked = probs.topk(count).values
+    by_rank = rows.top_k > 0
+    if count < vocabulary and bool(((ranked.sum(-1) < rows.top_p) & ~by_rank & (rows.top_p < 1)).any()):
+        ranked = probs.sort(descending=True).values
+    rank = torch.arange(ranked.shape[-1], device=probs.device)
+    ranked = ranked * (~by_rank[:, None] | (rank < rows.top_k[:, None]))
+    total = torch.where(by_rank, ranked.sum(-1), 1.0)
+    before = ranked.cumsum(-1) - ranked
+    is_kept = (before < (rows.top_p * total)[:, None]) & (ranked > 0)
+    least = torch.where(is_kept, ranked, 1.0).amin(-1)
+    return torch.where(by_rank | (rows.top_p < 1), least, 0.0)
