@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, ClassVar
 
@@ -11,7 +10,6 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static
 from textual.worker import Worker, WorkerState
 
@@ -21,6 +19,7 @@ from octavo.paths import Paths
 from octavo.session import Change, Noticed, Session, TextAppended, TurnEnded, TurnRefused, TurnsReplaced
 from octavo.ui.chat_list import ChatList
 from octavo.ui.chat_view import ChatView
+from octavo.ui.messages import SessionChanged, WorkspaceChanged
 from octavo.ui.plain import encodable
 from octavo.ui.status_line import KeyLine, StatusLine
 from octavo.ui.theme import LAMPLIGHT
@@ -32,21 +31,6 @@ log = logging.getLogger(__name__)
 FRAME_S = 1 / 60
 POLL_S = 1.0
 QUIT_NOTICE = "Press ctrl+c again to quit"
-
-
-@dataclass
-class SessionChanged(Message):
-    """A session tells of a change that may be visible."""
-
-    session: Session
-    change: Change
-
-
-@dataclass
-class WorkspaceChanged(Message):
-    """The list of chats or the host is another one."""
-
-    change: WorkspaceChange
 
 
 class OctavoApp(App[int]):
@@ -75,6 +59,7 @@ class OctavoApp(App[int]):
         self._first_chat_id = chat_id
         self._leave: dict[Session, Callable[[], None]] = {}  # ends the subscription to each session
         self._is_frame_due = False
+        self._is_list_due = True
         self._drawn_at = 0.0
         self._is_poll_due = False
         self.chats = ChatList()
@@ -131,11 +116,13 @@ class OctavoApp(App[int]):
             self._is_poll_due = True
             if session is not self.view.session:
                 self.chats.unread.add(session)
+        self._is_list_due |= not isinstance(change, TextAppended)
         self._schedule_frame()
 
     def on_workspace_changed(self, message: WorkspaceChanged) -> None:
         self._subscribe_all()
         self._is_poll_due |= isinstance(message.change, HostChanged)
+        self._is_list_due = True
         self._schedule_frame()
 
     # ---- drawing, at most once a frame ----
@@ -159,7 +146,9 @@ class OctavoApp(App[int]):
 
     def _draw(self) -> None:
         session = self.view.session
-        self.chats.update_sessions(self.workspace.sessions, session)
+        if self._is_list_due:
+            self._is_list_due = False
+            self.chats.update_sessions(self.workspace.sessions, session)
         self.view.draw()
         self.status.host = self.workspace.host
         if session is not None:
@@ -201,6 +190,7 @@ class OctavoApp(App[int]):
         self._subscribe_all()
         self.chats.unread.discard(session)
         self.view.show(session)
+        self._is_list_due = True
         self._draw_frame()
 
     def on_chat_list_chat_picked(self, message: ChatList.ChatPicked) -> None:

@@ -87,7 +87,7 @@ class ChatList(ScrollView, can_focus=False):
         self.tooltip = None if session is None else Content(f"{title_of(session)}\n{self._look(session).word}")
 
     def _look(self, session: Session) -> Look:
-        return look_of(session, is_unread=session in self.unread)
+        return look_of(session, is_unread=session in self.unread, is_current=session is self._current)
 
     def render_line(self, y: int) -> Strip:
         session = self._session_at(y)

@@ -45,12 +45,12 @@ def title_of(session: Session) -> str:
     return one_line(session.title) or UNTITLED
 
 
-def look_of(session: Session, *, is_unread: bool = False) -> Look:
+def look_of(session: Session, *, is_unread: bool, is_current: bool) -> Look:
     """How the list shows a session."""
     if session.state is SessionState.IDLE:
         if is_unread:
             return UNREAD
-        if session.draft:
+        if session.draft.strip() and not is_current:
             return DRAFT
     return LOOKS[session.state]
 
