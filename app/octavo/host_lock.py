@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from octavo.errors import HostError
 from octavo.paths import Paths
 from octavo_data import Store
 
@@ -22,6 +23,25 @@ def try_lock(path: Path) -> Iterator[bool]:
         yield _is_taken_by_us(fd)
     finally:
         os.close(fd)
+
+
+def sign(path: Path) -> None:
+    """The holder of the lock writes its process id into it."""
+    path.write_text(f"{os.getpid()}\n")
+
+
+def holder_of(path: Path) -> int:
+    """The process that signed the lock last. Raises HostError when nobody did."""
+    text = path.read_text().strip()
+    if not text.isdecimal():
+        raise HostError(f"{path} does not say who holds it", "End the host by hand: `ps` shows it as octavo.host.")
+    return int(text)
+
+
+def is_free(path: Path) -> bool:
+    """Whether nobody holds the lock."""
+    with try_lock(path) as is_nobody:
+        return is_nobody
 
 
 def reap(store: Store, paths: Paths) -> int:

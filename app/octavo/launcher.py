@@ -18,7 +18,8 @@ import msgspec
 from octavo.client import Client, HostAbsentError
 from octavo.config import Settings
 from octavo.errors import HostError
-from octavo.host_lock import try_lock
+from octavo.host_lock import holder_of, is_free
+from octavo.models.resolve import resolve
 from octavo.paths import Paths, private_folder
 
 ECHO = "echo"  # the pseudo model, a demo engine without torch; "echo:30" takes 30 ms for each step
@@ -40,7 +41,7 @@ class HostSpec:
     def of(cls, settings: Settings, paths: Paths, model: str | None = None) -> "HostSpec":
         """Look the model up (by default that of the settings). Raises ModelMissingError, ModelNameError."""
         name = model or settings.model
-        return cls(name, None if is_echo(name) else _resolve(name, paths).absolute(), settings, paths)
+        return cls(name, None if is_echo(name) else resolve(name, paths).absolute(), settings, paths)
 
     @property
     def key(self) -> str:
@@ -81,15 +82,22 @@ async def stop(settings: Settings, paths: Paths, *, model: str | None = None) ->
     Raises HostError when it does not go.
     """
     spec = HostSpec.of(settings, paths, model)
-    try:
-        client = await Client.open(paths.socket(spec.key), is_any_version_fine=True)
-    except HostAbsentError:
+    lock, socket = paths.lock(spec.key), paths.socket(spec.key)
+    if is_free(lock):
         return False
-    async with client:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(client.shutdown(), _STOP_TIMEOUT_S)
-    await _wait_gone(paths.lock(spec.key), client.pid)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_STOP_TIMEOUT_S):
+            while not is_free(lock):  # asked again: a second host may have waited for the end of the first
+                await _ask_to_end(socket)
+                await asyncio.sleep(_POLL_S)
+    await _make_end(lock)
     return True
+
+
+async def _ask_to_end(socket: Path) -> None:
+    with contextlib.suppress(HostError):  # it is starting, or ending already
+        async with await Client.open(socket, is_any_version_fine=True) as client:
+            await client.shutdown()
 
 
 async def _start(spec: HostSpec, socket: Path) -> Client:
@@ -152,22 +160,15 @@ def _start_error(spec: HostSpec, reason: str) -> HostError:
     return HostError(f"The host of {spec.model} did not start: {reason}", f"Its log has more: {spec.log_file}")
 
 
-async def _wait_gone(lock: Path, pid: int) -> None:
-    """Wait until the host let go of its lock, and help it along where it does not."""
-    for signal_number in (signal.SIGTERM, signal.SIGKILL, None):
+async def _make_end(lock: Path) -> None:
+    """See that nobody holds the lock any more. Raises HostError."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        if is_free(lock):
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(holder_of(lock), signal_number)
         deadline = time.monotonic() + _STOP_TIMEOUT_S
-        while time.monotonic() < deadline:
-            with try_lock(lock) as is_gone:
-                if is_gone:
-                    return
+        while not is_free(lock) and time.monotonic() < deadline:  # noqa: ASYNC110  another process's lock
             await asyncio.sleep(_POLL_S)
-        if signal_number is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal_number)
-    raise HostError(f"The host (process {pid}) does not end", f"End it with `kill -9 {pid}`.")
-
-
-def _resolve(name: str, paths: Paths) -> Path:
-    from octavo.models.resolve import resolve  # the echo model needs none of it
-
-    return resolve(name, paths)
+    if not is_free(lock):
+        raise HostError(f"The host (process {holder_of(lock)}) does not end", "End it by hand: see `man kill`.")

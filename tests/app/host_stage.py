@@ -13,7 +13,7 @@ from pathlib import Path
 from octavo import launcher
 from octavo.client import Client
 from octavo.config import Settings
-from octavo.host_lock import try_lock
+from octavo.host_lock import is_free
 from octavo.paths import Paths
 from octavo.workspace import Workspace
 from octavo_data import Store
@@ -54,8 +54,7 @@ class HostStage:
         return launcher.HostSpec.of(self.settings, self.paths, model)
 
     def is_host_gone(self, model: str = FAST) -> bool:
-        with try_lock(self.paths.lock(self.spec(model).key)) as is_free:
-            return is_free
+        return is_free(self.paths.lock(self.spec(model).key))
 
     async def close(self) -> None:
         for thing in self.open_things:

@@ -99,7 +99,7 @@ async def test_two_clients_stream_side_by_side(stage: HostStage) -> None:
         return text
 
     prompts = ["first " * 60, "second " * 50]
-    assert await asyncio.gather(listen(one, "1", prompts[0]), listen(two, "2", prompts[1])) == prompts
+    assert list(await asyncio.gather(listen(one, "1", prompts[0]), listen(two, "2", prompts[1]))) == prompts
     assert "12" in "".join(heard)
     assert "21" in "".join(heard)
 

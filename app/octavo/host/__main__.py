@@ -16,7 +16,7 @@ import msgspec
 from octavo.config import Settings, load_settings
 from octavo.errors import OctavoError
 from octavo.host.server import Host
-from octavo.host_lock import try_lock
+from octavo.host_lock import sign, try_lock
 from octavo.launcher import HostSpec
 from octavo.paths import Paths
 
@@ -56,6 +56,7 @@ def _serve(spec: HostSpec) -> int:
     while time.monotonic() < deadline:
         with try_lock(lock) as is_ours:
             if is_ours:
+                sign(lock)
                 _shorten_log()
                 return asyncio.run(_run(spec, _bind(path)))
         if _answers(path):

@@ -1,7 +1,6 @@
 """The host's loop: listens, welcomes clients, passes their frames on, and ends when asked to or long idle."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -54,7 +53,8 @@ class Host:
         self._spec = spec
         self._listener = listener
         self._idle_s = spec.settings.idle_minutes * 60
-        self._connections: set[Connection] = set()
+        self._connections: set[Connection] = set()  # those that were welcomed
+        self._handlers: dict[asyncio.Task[None], Connection] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._end: asyncio.Future[OctavoError | None] = asyncio.get_running_loop().create_future()
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -82,12 +82,16 @@ class Host:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(reader, writer)
+        handler = asyncio.current_task()
+        assert handler is not None
+        self._handlers[handler] = connection
         try:
             async for frame in connection.frames():
                 self._handle(connection, frame)
         except Exception:  # a border: one client's bug must not take the others along
             log.exception("a connection failed")
         finally:
+            del self._handlers[handler]
             writer.close()
             self._leave(connection)
 
@@ -223,6 +227,6 @@ class Host:
             await self._turns.close(StopReason.ABORTED, why)
             self._tell_all(HostFailed(error=why.message, remedy=why.remedy))
         await self._store.close()
-        await asyncio.gather(*(connection.close() for connection in self._connections))
-        with contextlib.suppress(RuntimeError):
-            self._engine.stop(timeout_s=1.0)
+        await asyncio.gather(*(connection.close() for connection in self._handlers.values()))
+        await asyncio.gather(*self._handlers, return_exceptions=True)
+        self._engine.stop(timeout_s=1.0)

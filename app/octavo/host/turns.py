@@ -127,10 +127,6 @@ class Turns:
         try:
             await self._prepare(running)
             await self._finish(turn, await turn.ended)
-        except asyncio.CancelledError:
-            turn.reject(
-                "The request was stopped before it began", "Its prompt is not stored; send it again if you like."
-            )
         except (OctavoError, StoreError) as error:
             turn.reject(error.message, error.remedy)
         except EngineError as error:

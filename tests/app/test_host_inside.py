@@ -1,0 +1,247 @@
+"""The host in the test's own process, where its engine and its store can be made to fail."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+import msgspec
+import pytest
+from tests.app.host_stage import DEADLINE_S, LONG, HostStage, host_stage, until
+
+from octavo.client import Client
+from octavo.errors import HostError, RequestRejectedError
+from octavo.host import connection as host_connection
+from octavo.host import server
+from octavo.host.bookkeeping import title_of
+from octavo.host.connection import Connection
+from octavo.launcher import HostSpec
+from octavo.protocol import Notice, Submit, TurnDelta, TurnFinished
+from octavo.wire import pack, read_body
+from octavo_data import Store, StoreWriteError, TurnStatus
+from octavo_engine.echo import load_echo
+from octavo_engine.events import StopReason
+from octavo_engine.loaded import Loaded
+
+Load = Callable[[HostSpec], Loaded]
+
+
+@contextlib.asynccontextmanager
+async def host_inside(
+    monkeypatch: pytest.MonkeyPatch, load: Load
+) -> AsyncIterator[tuple[HostStage, Client, asyncio.Task[int]]]:
+    """A host around `load` and a client of it; the task has the exit status."""
+    monkeypatch.setattr(server, "load", load)
+    monkeypatch.setattr(server, "LAST_WORDS_S", 0.0)
+    async with host_stage() as stage:
+        spec = stage.spec("echo")
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(stage.paths.socket(spec.key)))
+        listener.listen()
+        serving = asyncio.create_task(server.Host(spec, listener).run())
+        try:
+            async with await Client.open(stage.paths.socket(spec.key)) as client:
+                try:
+                    yield stage, client, serving
+                finally:
+                    await client.shutdown()
+        finally:
+            await asyncio.wait_for(serving, DEADLINE_S)
+
+
+def quick(_: HostSpec) -> Loaded:
+    return load_echo()
+
+
+class Gate:
+    """Loads when the test lets it."""
+
+    def __init__(self, loaded: Loaded | Exception) -> None:
+        self.loaded = loaded
+        self.open = threading.Event()
+
+    def load(self, _: HostSpec) -> Loaded:
+        assert self.open.wait(DEADLINE_S)
+        if isinstance(self.loaded, Exception):
+            raise self.loaded
+        return self.loaded
+
+
+async def test_clients_may_ask_while_the_model_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(load_echo())
+    async with host_inside(monkeypatch, gate.load) as (_, client, _):
+        assert (client.is_ready, await client.status()) == (False, None)
+        reply, stopped = client.submit("Early."), client.submit("Never mind.")
+        client.stop(stopped)
+        with pytest.raises(RequestRejectedError, match="stopped before it began"):
+            await stopped.accepted()
+        gate.open.set()
+        assert [text async for text in reply.text()][-1].endswith(".")
+        assert (client.is_ready, client.device, client.max_model_len) == (True, "none", 16_384)
+
+
+async def test_a_stop_right_behind_its_request_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(load_echo())
+    async with host_inside(monkeypatch, gate.load) as (_, client, _):
+        replies = [client.submit(LONG) for _ in range(3)]
+        for reply in replies:
+            client.stop(reply)
+        ends = await asyncio.gather(*(reply.accepted() for reply in replies), return_exceptions=True)
+        assert {type(end) for end in ends} == {RequestRejectedError}
+        gate.open.set()
+        await client.wait_ready()
+        assert [text async for text in client.submit("Hello.").text()]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError(), "does not fit into the memory"),
+        (ImportError("libcudart.so: cannot open"), "libcudart"),
+        (RuntimeError("bad magic\nand a long tale"), "RuntimeError: bad magic. `octavo"),
+    ],
+)
+async def test_what_went_wrong_with_the_model_is_one_line_and_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
+    gate = Gate(error)
+    async with host_inside(monkeypatch, gate.load) as (stage, client, serving):
+        reply = client.submit("Hello?")
+        gate.open.set()
+        with pytest.raises(HostError, match="echo") as caught:
+            await client.wait_ready()
+        assert caught.value.remedy
+        with pytest.raises(RequestRejectedError, match=words):
+            await reply.accepted()
+        assert await serving == 1
+        with Store(stage.paths.store_file) as store:
+            assert store.chats() == []
+
+
+async def test_an_engine_that_breaks_down_fails_its_turns_and_ends_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load_echo(step_ms=2)
+    step, num_steps = loaded.engine.step, 0
+
+    def break_down() -> object:
+        nonlocal num_steps
+        num_steps += 1
+        assert num_steps < 10, "a block is lost"
+        return step()
+
+    monkeypatch.setattr(loaded.engine, "step", break_down)
+    async with host_inside(monkeypatch, lambda _: loaded) as (stage, client, serving):
+        reply = client.submit("A question of some length.")
+        frames = [frame async for frame in reply]
+        finished = frames[-1]
+        assert isinstance(finished, TurnFinished)
+        assert (finished.stop_reason, "a block is lost" in finished.error) == (StopReason.FAILED, True)
+        assert await serving == 1
+        assert client.failure is not None
+        with Store(stage.paths.store_file) as store:
+            (turn,) = store.turns(store.last_chat().id)
+        assert (turn.status, turn.reply) == (TurnStatus.FAILED, "A questio")
+        assert "a block is lost" in turn.error
+
+
+async def test_one_failed_step_fails_its_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load_echo()
+    run = loaded.engine._runner.run
+    monkeypatch.setattr(loaded.engine._runner, "run", lambda batch: 1 / 0)
+    async with host_inside(monkeypatch, lambda _: loaded) as (_, client, _):
+        finished = [frame async for frame in client.submit("Hello.")][-1]
+        assert isinstance(finished, TurnFinished)
+        assert finished.stop_reason is StopReason.FAILED
+        assert "ZeroDivisionError" in finished.error
+        monkeypatch.setattr(loaded.engine._runner, "run", run)
+        assert "".join([text async for text in client.submit("Hello.").text()]) == "Hello."
+
+
+async def test_an_end_that_the_store_refuses_is_told_and_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreWriteError("cannot write: disk full", "Free some disk space.")
+
+    async with host_inside(monkeypatch, quick) as (stage, client, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "end_turn", refuse)
+            reply = client.submit("Hello there.")
+            frames = [frame async for frame in reply]
+        assert "".join(frame.text for frame in frames if isinstance(frame, TurnDelta)) == "Hello there."
+        (notice,) = [frame for frame in frames if isinstance(frame, Notice)]
+        assert ("disk full" in notice.text, notice.remedy) == (True, "Free some disk space.")
+        with Store(stage.paths.store_file) as store:
+            chat = store.last_chat().id
+            await until(lambda: store.turns(chat)[-1].status is TurnStatus.DONE)
+            assert store.turns(chat)[-1].reply == "Hello there."
+
+
+async def test_flushes_that_the_store_refuses_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreWriteError("cannot write: disk full", "Free some disk space.")
+
+    monkeypatch.setattr(Store, "flush_turn", refuse)
+    monkeypatch.setattr("octavo.host.turns.FLUSH_S", 0.01)
+    async with host_inside(monkeypatch, lambda _: load_echo(step_ms=3)) as (_, client, _):
+        notices = [frame async for frame in client.submit("word " * 20) if isinstance(frame, Notice)]
+    assert [notice.remedy for notice in notices] == ["Free some disk space."]
+
+
+async def test_a_note_about_the_prompt_reaches_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load_echo()
+    prompt = loaded.chat_format.prompt
+    monkeypatch.setattr(
+        type(loaded.chat_format),
+        "prompt",
+        lambda _, messages, known_ids=(): replace(prompt(messages, known_ids), note="The template has no system role."),
+    )
+    async with host_inside(monkeypatch, lambda _: loaded) as (_, client, _):
+        notices = [frame async for frame in client.submit("Hello.") if isinstance(frame, Notice)]
+    assert [notice.text for notice in notices] == ["The template has no system role."]
+
+
+async def test_the_first_text_comes_at_once_and_the_rest_in_few_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with host_inside(monkeypatch, quick) as (_, client, _):
+        deltas = [frame async for frame in client.submit("x" * 2000) if isinstance(frame, TurnDelta)]
+    assert "".join(delta.text for delta in deltas) == "x" * 2000
+    assert sum(delta.num_tokens for delta in deltas) == 2001
+    assert len(deltas) < 400
+
+
+async def test_a_client_that_lets_too_much_pile_up_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_connection, "MAX_UNSENT_BYTES", 100_000)
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_unix_connection(sock=ours)
+    connection = Connection(reader, writer)
+    for _ in range(1000):
+        connection.send(TurnDelta(request=1, text="x" * 10_000, num_tokens=1))
+    assert writer.transport.is_closing()
+    assert [frame async for frame in connection.frames()] == []
+    theirs.close()
+    await connection.close()
+
+
+async def test_frames_come_back_as_they_went() -> None:
+    reader = asyncio.StreamReader()
+    frames: list[Submit] = [Submit(request=1, prompt="Grüße, 世界 🌍"), Submit(request=2, prompt="", store=False)]
+    for frame in frames:
+        reader.feed_data(pack(frame))
+    reader.feed_eof()
+
+    assert [msgspec.msgpack.decode(await read_body(reader), type=Submit) for _ in frames] == frames
+    with pytest.raises(EOFError):
+        await read_body(reader)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "title"),
+    [
+        ("What is it?", "What is it?"),
+        ("  two\n\nlines\t", "two lines"),
+        ("", "Untitled"),
+        ("Tell me about the blocks of a paged KV cache, please", "Tell me about the blocks of a paged KV…"),
+        ("x" * 100, "x" * 39 + "…"),
+    ],
+)
+def test_a_title_is_the_first_words_in_one_line(prompt: str, title: str) -> None:
+    assert title_of(prompt) == title

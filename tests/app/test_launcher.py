@@ -1,0 +1,147 @@
+"""Finding and starting hosts: one for each model however many look for it, and a plain word when it cannot start."""
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+import pytest_asyncio
+from tests.app.host_stage import DEADLINE_S, FAST, HostStage, host_stage, kill, until
+
+from octavo import launcher
+from octavo.client import HostAbsentError
+from octavo.config import Settings
+from octavo.errors import HostError, ModelMissingError
+from octavo.launcher import HostSpec, is_echo
+from octavo.paths import Paths
+
+
+@pytest_asyncio.fixture
+async def stage() -> AsyncIterator[HostStage]:
+    async with host_stage() as made:
+        yield made
+
+
+def test_a_host_is_named_after_its_model_and_engine_settings(paths: Paths) -> None:
+    plain = HostSpec.of(Settings(), paths, "echo")
+    assert plain.key.startswith("echo-")
+    assert plain.key == HostSpec.of(Settings(model="echo", idle_minutes=3), paths).key
+    others = [
+        HostSpec.of(Settings(), paths, "echo:20").key,
+        HostSpec.of(Settings(block_size=32), paths, "echo").key,
+        HostSpec("echo", Path("/models/echo"), Settings(), paths).key,
+    ]
+    assert len({plain.key, *others}) == 4
+
+
+def test_only_echo_and_its_paces_are_the_demo() -> None:
+    assert [is_echo(name) for name in ("echo", "echo:20", "echoes", "./echo")] == [True, True, False, False]
+
+
+async def test_a_missing_model_is_told_before_anything_starts(paths: Paths) -> None:
+    with pytest.raises(ModelMissingError, match="octavo models pull"):
+        await launcher.connect(Settings(), paths)
+    assert not paths.state_dir.exists()
+
+
+async def test_without_starting_an_absent_host_is_an_error_with_a_remedy(paths: Paths) -> None:
+    with pytest.raises(HostAbsentError, match="octavo engine start"):
+        await launcher.connect(Settings(), paths, model="echo", start=False)
+    assert await launcher.stop(Settings(), paths, model="echo") is False
+
+
+async def test_all_who_look_at_the_same_moment_find_one_host(stage: HostStage) -> None:
+    clients = await asyncio.gather(*(stage.connect() for _ in range(4)))
+    assert len({client.pid for client in clients}) == 1
+
+
+async def test_of_two_hosts_of_one_model_the_second_ends_quietly(stage: HostStage) -> None:
+    client = await stage.connect()
+    command = [sys.executable, "-m", "octavo.host", *launcher._arguments(stage.spec())]
+    second = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=DEADLINE_S, check=False)
+    assert (second.returncode, second.stdout, second.stderr) == (0, b"", b"")
+    assert await client.status()
+
+
+async def test_the_socket_and_its_folder_are_private(stage: HostStage) -> None:
+    await stage.connect()
+    path = stage.paths.socket(stage.spec().key)
+    modes = [stat.S_IMODE(place.stat().st_mode) for place in (path, path.parent, stage.paths.store_file)]
+    assert [oct(mode) for mode in modes] == ["0o600", "0o700", "0o600"]
+
+
+async def test_a_stale_socket_is_replaced(stage: HostStage) -> None:
+    path = stage.paths.socket(stage.spec().key)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert path.is_socket()
+    client = await stage.connect()
+    kill(client)
+    await client.closed.wait()
+    assert path.is_socket()
+    assert (await stage.connect()).pid != client.pid
+
+
+async def test_the_host_has_its_own_session_and_holds_no_folder_of_ours(stage: HostStage) -> None:
+    client = await stage.connect()
+    assert os.getsid(client.pid) == client.pid
+    assert psutil.Process(client.pid).cwd() == str(stage.paths.state_dir)
+
+
+async def test_a_host_that_cannot_start_is_told_by_the_last_line_of_its_log(
+    stage: HostStage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'this Python is broken' >&2\necho >&2\nexit 3\n")
+    broken.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", str(broken))
+        with pytest.raises(HostError, match="did not start: this Python is broken") as caught:
+            await launcher.connect(stage.settings, stage.paths, model="echo")
+        assert str(stage.spec("echo").log_file) in caught.value.remedy
+        patch.setattr(sys, "executable", str(tmp_path / "none"))
+        with pytest.raises(HostError, match="No such file"):
+            await launcher.connect(stage.settings, stage.paths, model="echo")
+
+
+async def test_a_host_without_clients_and_work_ends_after_its_idle_time() -> None:
+    async with host_stage(msgspec.structs.replace(Settings(), idle_minutes=0)) as stage:
+        one, two = await stage.connect(), await stage.connect()
+        await one.aclose()
+        reply = two.submit("Still here, and still answering. " * 5)
+        chat = (await reply.accepted()).chat_id
+        await two.aclose()
+        await until(stage.is_host_gone)
+        with stage.store() as store:
+            assert [turn.reply for turn in store.turns(chat or "")] == ["Still here, and still answering. " * 5]
+
+
+async def test_stopping_waits_until_the_host_is_gone(stage: HostStage) -> None:
+    client = await stage.connect()
+    assert await launcher.stop(stage.settings, stage.paths, model=FAST) is True
+    assert stage.is_host_gone()
+    assert client.closed.is_set()
+
+
+async def test_a_host_that_hangs_is_ended_all_the_same(stage: HostStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "_STOP_TIMEOUT_S", 0.3)
+    client = await stage.connect()
+    os.kill(client.pid, signal.SIGSTOP)
+    assert await launcher.stop(stage.settings, stage.paths, model=FAST) is True
+    assert stage.is_host_gone()
+
+
+async def test_a_log_that_grew_too_long_is_begun_anew(stage: HostStage) -> None:
+    log = stage.spec().log_file
+    log.parent.mkdir(parents=True)
+    log.write_text("old\n" * 300_000)
+    await (await stage.connect()).wait_ready()
+    assert log.stat().st_size < 10_000
