@@ -46,13 +46,15 @@ class RowGroup:
     """Rows that run in one call: they compute equally many tokens, over tables padded to one length.
 
     rows of q: `tokens`, (rows * query length,) flat indices. `blocks`, (rows, table width). `distance`, (rows, query
-    length, context): how far each key lies behind each query, negative in the future and in the padding.
+    length, context): how far each key lies behind each query, negative in the future and in the padding. `stale`,
+    (rows, positions): slots past the end of their row, which may hold anything.
     """
 
     num_rows: int
     tokens: slice
     blocks: torch.Tensor
     distance: torch.Tensor
+    stale: tuple[torch.Tensor, torch.Tensor]
 
 
 class SDPABackend:
@@ -86,8 +88,7 @@ class SDPABackend:
         out = torch.empty_like(q)
         for number, group in enumerate(self._groups):
             rows = q[group.tokens].view(group.num_rows, -1, *q.shape[1:]).transpose(1, 2)  # (rows, heads, n, dim)
-            gathered_k = keys[group.blocks].flatten(1, 2).transpose(1, 2)  # (rows, kv heads, context, dim)
-            gathered_v = values[group.blocks].flatten(1, 2).transpose(1, 2)
+            gathered_k, gathered_v = _gather(keys, group), _gather(values, group)
             mask = self._mask(number, spec.sliding_window)
             out[group.tokens] = (
                 scores_times_values(rows, gathered_k, gathered_v, mask, spec).transpose(1, 2).flatten(0, 1)
@@ -103,7 +104,8 @@ class SDPABackend:
         ends = torch.tensor(contexts, device=self._device)  # (rows,)
         queries = ends[:, None] - length + torch.arange(length, device=self._device)  # (rows, n) positions
         distance = queries[:, :, None] - torch.arange(width * size, device=self._device)  # (rows, n, context)
-        return RowGroup(last - first, slice(start, start + (last - first) * length), blocks, distance)
+        stale = (distance[:, -1] < 0).nonzero(as_tuple=True)
+        return RowGroup(last - first, slice(start, start + (last - first) * length), blocks, distance, stale)
 
     def _mask(self, number: int, sliding_window: int | None) -> torch.Tensor:
         """(rows, 1, n, context), true where a query sees a key; made once a batch for each kind of layer."""
@@ -113,6 +115,16 @@ class SDPABackend:
             mask = distance >= 0
             self._masks[key] = (mask if sliding_window is None else mask & (distance < sliding_window))[:, None]
         return self._masks[key]
+
+
+def _gather(pages: torch.Tensor, group: RowGroup) -> torch.Tensor:
+    """One layer's keys or values of each row, (rows, kv heads, context, dim).
+
+    Stale slots are zeroed: a mask alone would let a NaN that some other sequence left there through (0 * NaN).
+    """
+    gathered = pages[group.blocks].flatten(1, 2)  # (rows, context, kv heads, dim)
+    gathered[group.stale] = 0
+    return gathered.transpose(1, 2)
 
 
 def scores_times_values(

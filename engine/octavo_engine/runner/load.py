@@ -55,7 +55,9 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTra
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=routing.ATTENTION_NAME)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ModelError(f"the model in {folder} cannot be loaded: {error}") from error
+        is_unrouted = isinstance(error, KeyError) and routing.ATTENTION_NAME in error.args
+        reason = routing.NOT_ROUTED if is_unrouted else str(error)
+        raise ModelError(f"the model in {folder} cannot run here: {reason}") from error
     assert isinstance(model, PreTrainedModel)
     torch.nn.Module.to(model, device)
     model.train(False)

@@ -26,26 +26,25 @@ class TransformersRunner:
     @torch.inference_mode()
     def run(self, batch: Batch) -> StepOutput:
         """See ModelRunner."""
-        logits = self.logits(batch)
+        logits = forward(self._model, self._cache, self._backend, batch)
         sampling = [s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples]
         return self._sampler.sample(logits, sampling) if sampling else StepOutput([])
 
-    @torch.inference_mode()
-    def logits(self, batch: Batch) -> torch.Tensor:
-        """Write the batch's KV; returns (rows that sample, vocabulary)."""
-        if batch.copies:
-            self._cache.copy(batch.copies)
-        self._backend.begin(batch)
-        device = self._cache.data.device
-        rows = sampling_rows(batch)
-        out = self._model(
-            input_ids=torch.tensor([batch.token_ids], device=device),
-            position_ids=torch.tensor([batch.positions], device=device),
-            use_cache=False,
-            logits_to_keep=torch.tensor(rows or [0], device=device),
-        )
-        logits: torch.Tensor = out.logits[0]
-        return logits[: len(rows)]
+
+def forward(model: PreTrainedModel, cache: KVCache, backend: AttentionBackend, batch: Batch) -> torch.Tensor:
+    """Write the batch's KV; returns the logits of its rows that sample, (rows, vocabulary)."""
+    if batch.copies:
+        cache.copy(batch.copies)
+    backend.begin(batch)
+    rows = sampling_rows(batch)
+    out = model(
+        input_ids=torch.tensor([batch.token_ids], device=model.device),
+        position_ids=torch.tensor([batch.positions], device=model.device),
+        use_cache=False,
+        logits_to_keep=torch.tensor(rows or [0], device=model.device),
+    )
+    logits: torch.Tensor = out.logits[0]
+    return logits[: len(rows)]
 
 
 def sampling_rows(batch: Batch) -> list[int]:

@@ -13,6 +13,7 @@ from octavo_engine.runner.attention import AttentionBackend, AttentionSpec, scor
 from octavo_engine.runner.kv_cache import KVShape
 
 ATTENTION_NAME = "octavo"
+NOT_ROUTED = "its layers do not use transformers' registered attention, so their KV would be lost"
 UNSUPPORTED_ARGUMENTS = {"s_aux": "attention sinks", "position_bias": "a position bias on the scores"}
 
 
@@ -88,10 +89,14 @@ def probe(model: PreTrainedModel) -> KVShape:
         model(input_ids=ids, position_ids=ids, use_cache=False)
     except ModelError as error:
         raise ModelError(f"{name} cannot run here: {error}") from error
-    if len(backend.kv_heads) != num_layers:
+    except Exception as error:  # a border: any architecture's own code, called in a way that it may not know
+        raise ModelError(f"{name} cannot run here: it does not take a packed prompt ({error})") from error
+    if not backend.kv_heads:
+        raise ModelError(f"{name} cannot run here: {NOT_ROUTED}")
+    if len(backend.kv_heads) < num_layers:
         raise ModelError(
-            f"{name} cannot run here: {num_layers - len(backend.kv_heads)} of its {num_layers} layers do not use "
-            "transformers' registered attention, so their KV would be lost"
+            f"{name} cannot run here: {num_layers - len(backend.kv_heads)} of its {num_layers} layers keep no KV that "
+            "this cache could hold (recurrent or other layers)"
         )
     return _uniform_shape(name, list(backend.kv_heads.values()), model.dtype)
 
