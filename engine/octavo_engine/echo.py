@@ -32,6 +32,9 @@ class EchoFormat:
             kept += 1
         return Prompt(tuple(ids), kept)
 
+    def encode(self, text: str) -> list[int]:
+        return [USER_ID, *text.encode()]
+
     def decode(self, token_ids: SequenceOf[int]) -> str:
         return bytes(i for i in token_ids if i < END_ID).decode("utf-8", errors="replace")
 

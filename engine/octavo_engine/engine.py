@@ -61,8 +61,9 @@ class Engine:
         """Whether `step` has anything to do."""
         return self._scheduler.has_work
 
-    def check(self, num_prompt_tokens: int) -> None:
-        """Raise RequestRefusedError for a prompt that `add` would refuse, without adding anything."""
+    def check(self, num_prompt_tokens: int, params: SamplingParams) -> None:
+        """Raise what `add` would raise for such a request, without adding anything."""
+        self._runner.check(params)
         self._scheduler.check(num_prompt_tokens)
 
     def add(
@@ -80,8 +81,7 @@ class Engine:
         first (background work asks for 1). With `params.n` above 1 the further replies have the ids of `reply_ids`.
         Raises RequestRefusedError with the sizes in tokens, or ParameterError for what the model cannot do.
         """
-        self._runner.check(params)
-        self._scheduler.check(len(token_ids))
+        self.check(len(token_ids), params)
         for number, reply_id in enumerate(reply_ids(request_id, params.n)):
             sequence = self._sequence(reply_id, token_ids, params, number, session, priority)
             self._scheduler.add(sequence)

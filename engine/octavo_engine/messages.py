@@ -38,6 +38,10 @@ class ChatFormat(Protocol):
         """
         ...
 
+    def encode(self, text: str) -> list[int]:
+        """The ids of a plain prompt, with the special tokens that the tokenizer puts before a text."""
+        ...
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """The visible text of `token_ids`; special tokens have none."""
         ...

@@ -202,9 +202,7 @@ class Scheduler:
 
 
 def _is_worth_waiting(sequence: Sequence, match: Match, prefills: list[Sequence]) -> bool:
-    """Whether a prompt in the making will soon hold much more of this one's prefix than the index does now."""
-    usable = len(sequence.token_ids) - 1
-    return any(
-        min(common_prefix(sequence.token_ids, other.token_ids), usable) - match.num_tokens >= MIN_SHARED_GAIN
-        for other in prefills
-    )
+    """Whether a prompt in the making will soon hold all of this one's prefix, or much more than the index does now."""
+    missing = len(sequence.token_ids) - 1 - match.num_tokens
+    gains = (common_prefix(sequence.token_ids, other.token_ids) - match.num_tokens for other in prefills)
+    return missing > 0 and any(gain >= min(missing, MIN_SHARED_GAIN) for gain in gains)

@@ -85,7 +85,9 @@ def build(kind: str, settings: dict[str, object], attention: str) -> PreTrainedM
     """A random model of a config class, the same weights at every call."""
     config: PretrainedConfig = getattr(transformers, kind)(**TINY | settings)
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+        config, attn_implementation=attention, dtype=torch.float32
+    )
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             torch.nn.init.normal_(parameter, std=0.1)  # zeros would hide a bias that is left out

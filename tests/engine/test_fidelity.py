@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
 from octavo_engine.config import EngineConfig
 from octavo_engine.events import Delta
 from octavo_engine.loaded import Loaded
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.load import load_engine
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 NUM_NEW = 48

@@ -146,10 +146,11 @@ class Turns:
     async def _prepare(self, running: _Running) -> None:
         """Everything up to the engine's queue: first what may be refused, then the store, then the client, then it."""
         turn, submit = running.turn, running.submit
+        _refuse_unserved(submit.params)
         plan = await self._plan(submit)
         if submit.store:
             self._claim(turn, plan)
-        prompt = await self.engine.call(lambda loaded: _prompt(loaded, plan))
+        prompt = await self.engine.call(lambda loaded: _prompt(loaded, plan, submit.params))
         running.is_preparing = False
         await self._begin(turn, submit, plan, prompt)
         if prompt.note:
@@ -249,11 +250,18 @@ class Turns:
         return list(self._running.values())
 
 
-def _prompt(loaded: Loaded, plan: Plan) -> Prompt:
+def _prompt(loaded: Loaded, plan: Plan, params: SamplingParams) -> Prompt:
     """In the step thread: the exact ids, and whether the engine would take them."""
     prompt = loaded.chat_format.prompt(plan.messages, plan.known_ids)
-    loaded.engine.check(len(prompt.token_ids))
+    loaded.engine.check(len(prompt.token_ids), params)
     return prompt
+
+
+def _refuse_unserved(params: SamplingParams) -> None:
+    """What the engine can do and our frames cannot carry yet."""
+    for name, value, only in (("n", params.n, 1), ("logprobs", params.logprobs, None)):
+        if value != only:
+            raise RequestRejectedError(f"{name} is {value}, which the host does not serve yet", f"Leave {name} out.")
 
 
 def _fail_if_refused(turn: LiveTurn, added: "asyncio.Future[None]") -> None:

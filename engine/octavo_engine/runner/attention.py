@@ -54,7 +54,7 @@ class RowGroup:
     tokens: slice
     blocks: torch.Tensor
     distance: torch.Tensor
-    stale: tuple[torch.Tensor, torch.Tensor]
+    stale: tuple[torch.Tensor, ...]
 
 
 class SDPABackend:

@@ -31,6 +31,11 @@ class TransformersFormat:
         prompt = self._append(text, known_ids) or self._anew(text, known_ids)
         return replace(prompt, note=" ".join(filter(None, (self._note, note, prompt.note))))
 
+    def encode(self, text: str) -> list[int]:
+        """See ChatFormat."""
+        ids: list[int] = self._tokenizer.encode(text)
+        return ids
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """The visible text: special tokens are skipped, nothing is cleaned up."""
         return self._decode(token_ids, skip_special_tokens=True)
@@ -40,11 +45,11 @@ class TransformersFormat:
         known_text = self._decode(known_ids, skip_special_tokens=False)
         if not known_ids or not text.startswith(known_text):
             return None
-        ids = (*known_ids, *self._encode(text[len(known_text) :]))
+        ids = (*known_ids, *self._encode_rendered(text[len(known_text) :]))
         return Prompt(ids, len(known_ids)) if self._decode(ids, skip_special_tokens=False) == text else None
 
     def _anew(self, text: str, known_ids: Sequence[int]) -> Prompt:
-        ids = self._encode(text)
+        ids = self._encode_rendered(text)
         kept = common_prefix(ids, list(known_ids))
         note = f"the chat template rewrote the history at token {kept} of {len(known_ids)}" if known_ids else ""
         return Prompt(tuple(ids), kept, note)
@@ -66,7 +71,8 @@ class TransformersFormat:
         assert isinstance(text, str)
         return text
 
-    def _encode(self, text: str) -> list[int]:
+    def _encode_rendered(self, text: str) -> list[int]:
+        """A chat template writes its own special tokens."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return ids
 
