@@ -1,5 +1,6 @@
 """What `octavo engine` does over a client, and how it prints a status."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -7,8 +8,11 @@ import msgspec
 from octavo import launcher
 from octavo.cli.output import print_json, print_rows, size
 from octavo.cli.setup import load, with_model
+from octavo.client import Client
+from octavo.errors import HostError
 from octavo.protocol import EngineStatus
 
+STATUS_TIMEOUT_S = 15.0  # a step of a big batch on a slow CPU may come first
 Loading = dict[str, Any]  # what is known while the model is being loaded
 
 
@@ -16,7 +20,7 @@ async def read_status(model: str | None) -> EngineStatus | Loading:
     """The status of a running host; raises HostError when none runs."""
     settings, paths = load()
     async with await launcher.connect(with_model(settings, model), paths, start=False) as client:
-        return await client.status() or {"model": client.model, "loading": True}
+        return await _status(client)
 
 
 async def start_host(model: str | None) -> EngineStatus | Loading:
@@ -24,7 +28,7 @@ async def start_host(model: str | None) -> EngineStatus | Loading:
     settings, paths = load()
     async with await launcher.connect(with_model(settings, model), paths) as client:
         await client.wait_ready()
-        return await client.status() or {"model": client.model, "loading": True}
+        return await _status(client)
 
 
 async def stop_host(model: str | None) -> tuple[str, bool]:
@@ -32,6 +36,16 @@ async def stop_host(model: str | None) -> tuple[str, bool]:
     settings, paths = load()
     settings = with_model(settings, model)
     return settings.model, await launcher.stop(settings, paths)
+
+
+async def _status(client: Client) -> EngineStatus | Loading:
+    try:
+        status = await asyncio.wait_for(client.status(), STATUS_TIMEOUT_S)
+    except TimeoutError:
+        raise HostError(
+            f"The host of {client.model} does not answer", "Run `octavo engine stop`, then try again."
+        ) from None
+    return status or {"model": client.model, "loading": True}
 
 
 def print_status(status: EngineStatus | Loading, is_json: bool) -> None:

@@ -68,7 +68,7 @@ def octavo(ctx: click.Context, demo: bool) -> None:
     if ctx.invoked_subcommand is None:
         from octavo.cli.ui import open_ui
 
-        open_ui("echo" if demo else None)
+        ctx.exit(open_ui("echo" if demo else None))
 
 
 def run(arguments: list[str]) -> int:

@@ -40,7 +40,8 @@ class DrawnProgress:
 
     def close(self) -> None:
         """Take the bar away."""
-        self._bar.stop()
+        if self._task is not None:
+            self._bar.stop()
 
     def _begin(self, step: Step) -> None:
         self._label = step.label

@@ -14,15 +14,20 @@ from octavo.launcher import connect
 from octavo.paths import Paths
 
 
-def open_ui(model: str | None) -> None:
-    """Run the UI until it is left; without a host it still opens and says why. Raises UsageError, ConfigError."""
+def open_ui(model: str | None) -> int:
+    """Run the UI until it is left and return its exit code; raises UsageError, ConfigError, StoreError.
+
+    Without a host it still opens, and says why.
+    """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError('The terminal UI needs a terminal. For one question write octavo "your question".')
     settings, paths = load()
     with contextlib.suppress(OctavoError):  # a wrong model name: the UI says so
         settings = with_model(settings, model)
     asyncio.run(_prepare(settings, paths))
-    importlib.import_module("octavo.ui.app").run(settings, paths)
+    from octavo.ui.app import run
+
+    return run(settings, paths)
 
 
 async def _prepare(settings: Settings, paths: Paths) -> None:
