@@ -102,6 +102,14 @@ async def test_alt_arrows_and_clicks_switch_and_each_chat_keeps_its_draft() -> N
         assert stage.current is two
 
 
+async def test_a_click_never_takes_the_keys_from_the_composer() -> None:
+    async with Stage(stored("One", "1", ("p", "r")), chat_id="1").open() as stage:
+        for place in ("#transcript", "#chats", "#heading", "#status"):
+            await stage.pilot.click(place)
+            await stage.press("x")
+        assert stage.typed == "xxxx"
+
+
 async def test_ctrl_n_opens_a_chat_but_never_a_second_blank_one() -> None:
     async with Stage(stored("One", "1", ("p", "r"))).open() as stage:
         blank = stage.current

@@ -134,13 +134,19 @@ async def test_a_resize_keeps_the_text_in_view() -> None:
         assert transcript(stage).virtual_size.width == transcript(stage).scrollable_content_region.width
 
 
-@pytest.mark.parametrize("size", [(40, 12), (20, 6), (60, 16), (200, 50)])
+@pytest.mark.parametrize("size", [(40, 12), (20, 6), (4, 3), (60, 16), (200, 50)])
 async def test_it_works_at_any_size(size: tuple[int, int]) -> None:
     async with Stage(stored("One", "1", ("p", LONG), ("漢字" * 50, "🙂" * 90)), chat_id="1").open(*size) as stage:
         await stage.press(*"hi", "enter")
         stage.current.say("```\n" + "code " * 40)
         await stage.settle()
-        assert stage.app.is_running
+        await stage.press("pageup")
+        for width, height in [(100, 30), (1, 1), size]:
+            await stage.pilot.resize_terminal(width, height)
+            await stage.settle()
+        stage.current.say("more")
+        await stage.press("alt+down", "alt+up", "x")
+        assert (stage.app.is_running, stage.typed) == (True, "x")
 
 
 async def test_text_of_users_and_models_is_never_markup_and_never_control() -> None:

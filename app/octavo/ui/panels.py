@@ -34,7 +34,7 @@ class Welcome(Widget):
             ("enter", key),
             (".\n", "$text-muted"),
             ("ctrl+n", key),
-            (" opens another chat; both answer at the same time.", "$text-muted"),
+            (" opens another chat; both answer at once.", "$text-muted"),
         )
 
 

@@ -107,10 +107,10 @@ class Transcript(ScrollView, can_focus=False):
     def on_resize(self, event: events.Resize) -> None:
         width = self.scrollable_content_region.width
         if width != self._width:
-            anchor = None if self.is_following else self._anchor()
+            anchor = None if self.is_following or not self._blocks else self._anchor()
             self._width = width
             self.rebuild()
-            if anchor is not None:
+            if anchor is not None and self._blocks:
                 self._go_to(self._line_of(anchor))
         if self.is_following:
             self._go_to(self.virtual_size.height)
