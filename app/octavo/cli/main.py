@@ -24,6 +24,7 @@ COMMANDS = {
     "chats": Entry("octavo.cli.chats", "List and show the stored chats."),
     "models": Entry("octavo.cli.models", "Fetch, list and remove models."),
     "engine": Entry("octavo.cli.engine", "The background process that runs the model."),
+    "bench": Entry("octavo.cli.bench", "Measure the engine on fixed work."),
     "config": Entry("octavo.cli.config", "Show the settings and where they come from."),
 }
 OWN_OPTIONS = ("--help", "--version", "--demo")

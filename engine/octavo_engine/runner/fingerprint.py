@@ -6,8 +6,8 @@ from pathlib import Path
 SAMPLE_BYTES = 1 << 20
 
 
-def fingerprint(folder: Path, **settings: object) -> str:
-    """A hash over config, tokenizer and weights of a model folder and over `settings` (dtype, block size, layout).
+def fingerprint(folder: Path) -> str:
+    """A hash over config, tokenizer and weights of a model folder.
 
     Of each weight file the size and its first and last MiB are read, so that a model of many gigabytes costs
     milliseconds; the header of a safetensors file names every tensor and lies in the first.
@@ -16,8 +16,6 @@ def fingerprint(folder: Path, **settings: object) -> str:
     for path in sorted(folder.iterdir()):
         if path.suffix in {".json", ".safetensors", ".bin", ".model"} and path.name != "octavo.json":
             _add(digest, path.name.encode(), _sample(path))
-    for name, value in sorted(settings.items()):
-        _add(digest, name.encode(), repr(value).encode())
     return digest.hexdigest()
 
 

@@ -32,20 +32,37 @@ def load_engine(folder: Path, config: EngineConfig | None = None) -> Loaded:
     device = pick_device()
     model = load_model(folder, pick_dtype(config.dtype, device), device)
     tokenizer = AutoTokenizer.from_pretrained(folder)
+    return build_engine(model, tokenizer, config, name=fingerprint(folder))
+
+
+def build_engine(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: EngineConfig, *, name: str
+) -> Loaded:
+    """An engine around a model in memory; `name` stands for its weights in the fingerprint of its blocks.
+
+    Raises ModelError for a model that would be silently wrong, or whose KV does not fit the memory.
+    """
     with torch.inference_mode():
         shape = routing.probe(model)
     max_model_len = pick_context(model, config)
-    num_blocks = pick_num_blocks(shape, config, max_model_len, device)
-    cache = KVCache(shape, num_blocks, config.block_size, device)
+    num_blocks = pick_num_blocks(shape, config, max_model_len, model.device)
+    cache = KVCache(shape, num_blocks, config.block_size, model.device)
     backend = SDPABackend(cache)
     routing.set_backend(model, backend)
-    scheduler = Scheduler(make_manager(folder, config, shape, num_blocks), config, max_model_len)
     chat_format = TransformersFormat(tokenizer)
-    sampler = Sampler(tokenizer, model.config.get_text_config().vocab_size, device)
+    sampler = Sampler(tokenizer, model.config.get_text_config().vocab_size, model.device)
     runner = TransformersRunner(model, cache, backend, sampler)
+    manager = BlockManager(
+        num_blocks,
+        config.block_size,
+        fingerprint=f"{name} {shape} {config.block_size}",
+        enable_prefix_caching=config.enable_prefix_caching,
+        max_pinned_share=config.max_pinned_share,
+    )
+    scheduler = Scheduler(manager, config, max_model_len)
     engine = Engine(scheduler, runner, chat_format.decode, stop_ids(model, tokenizer))
     dtype = str(shape.dtype).removeprefix("torch.")
-    info = ModelInfo(device.type, backend.name, dtype, config.block_size, max_model_len, shape.bytes_per_token)
+    info = ModelInfo(model.device.type, backend.name, dtype, config.block_size, max_model_len, shape.bytes_per_token)
     return Loaded(engine, chat_format, info)
 
 
@@ -112,17 +129,6 @@ def _default_pool_bytes(config: EngineConfig, device: torch.device) -> int:
 
 def _free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
-
-
-def make_manager(folder: Path, config: EngineConfig, shape: KVShape, num_blocks: int) -> BlockManager:
-    name = fingerprint(folder, shape=shape, block_size=config.block_size)
-    return BlockManager(
-        num_blocks,
-        config.block_size,
-        fingerprint=name,
-        enable_prefix_caching=config.enable_prefix_caching,
-        max_pinned_share=config.max_pinned_share,
-    )
 
 
 def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:

@@ -1,0 +1,1 @@
+"""The benchmarks behind `octavo bench`: fixed work, printed numbers."""

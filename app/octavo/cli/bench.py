@@ -1,0 +1,37 @@
+"""`octavo bench`: fixed work, printed numbers."""
+
+import click
+
+HELP = {
+    "single": "one chat, 128 tokens in, 256 out",
+    "eight": "eight of these at once",
+    "long1": "one paste of 8,192 tokens",
+    "shared100": "100 requests with one 1,024-token prefix",
+    "mixed256": "256 requests of 100 to 1,024 tokens in and out",
+    "chats": "eight chats of four turns under one system prompt",
+    "prefix": "prompt tokens computed with and without the prefix cache",
+    "fork": "what a fork costs",
+    "abort": "from stop to stopped",
+    "planning": "microseconds of Python a step, without a model",
+    "waste": "KV slots that hold no token, without a model",
+}
+
+
+@click.command(epilog="NAME is one of: " + "; ".join(f"{name} ({text})" for name, text in HELP.items()) + ".")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, type=click.Choice(list(HELP)))
+@click.option("-m", "--model", help="A pulled model, or a shape with random weights: qwen3-0.6b, llama-1b, llama-7b.")
+@click.option("--json", "is_json", is_flag=True, help="As a JSON list.")
+def command(names: tuple[str, ...], model: str | None, is_json: bool) -> None:
+    """Measure the engine in this process, on an otherwise idle machine."""
+    import json
+
+    from octavo.bench.registry import run_all
+    from octavo.cli.setup import load
+
+    settings, paths = load()
+    results = run_all(names, model or settings.model, settings, paths)
+    if is_json:
+        click.echo(json.dumps([result.to_json() for result in results], indent=2))
+        return
+    for result in results:
+        click.echo(result.to_text())
