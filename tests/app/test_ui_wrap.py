@@ -10,7 +10,8 @@ from octavo.ui.plain import encodable, one_line, plain
 from octavo.ui.wrap import _wrap_wide, fold, wrap_words
 
 ASCII_LINES = st.text("ab  ", max_size=60)
-LINES = st.text("ab  é漢字。、🙂é👨‍👩\ufe0f❤", max_size=60)
+CLUSTERS = st.sampled_from([*"ab  é漢字。、🙂", "e\u0301", "👨\u200d👩", "❤\ufe0f"])
+LINES = st.lists(CLUSTERS, max_size=60).map("".join)
 PIECES = st.lists(st.text("ab  \n`~漢。🙂\u200d", max_size=12), max_size=12)
 WIDTHS = st.integers(2, 24)
 
