@@ -144,7 +144,7 @@ class Host:
             attention=info.attention,
             dtype=info.dtype,
             block_size=info.block_size,
-            blocks=BlockCounts(**counts),
+            blocks=BlockCounts(**{state: counts[state] for state in BlockCounts.__struct_fields__}),
             requests=requests,
             disk=DiskCounts(blocks=0, bytes=0),
             kv_bytes_per_token=info.kv_bytes_per_token,
