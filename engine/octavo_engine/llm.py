@@ -1,6 +1,6 @@
 """The plain call: an engine in the caller's own process, for scripts and tests."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -70,7 +70,7 @@ class LLM:
         prompt = self._loaded.chat_format.prompt(messages)
         return self._complete([list(prompt.token_ids)], params or SamplingParams())[0]
 
-    def stream(self, prompt: TextOrIds, params: SamplingParams | None = None) -> Iterator[str]:
+    def stream(self, prompt: TextOrIds, params: SamplingParams | None = None) -> Generator[str, None, None]:
         """Complete one prompt, piece by piece; leaving the loop early aborts the request."""
         request_id = self._add(self._encode(prompt), params or SamplingParams())
         try:

@@ -86,7 +86,7 @@ class Scheduler:
         plan = Plan()
         self._plan_decodes(plan)
         self._admit(plan)
-        self._plan_prefills(plan.batch)
+        self._plan_prefills(plan)
         return plan
 
     def advance(self, batch: Batch, next_ids: SequenceOf[int]) -> Iterator[tuple[Sequence, int]]:
@@ -189,9 +189,10 @@ class Scheduler:
                 return False
         return True
 
-    def _plan_prefills(self, batch: Batch) -> None:
+    def _plan_prefills(self, plan: Plan) -> None:
         """Split what is left of the budget evenly; what a short prompt does not need goes to the longer ones."""
-        planned = set(map(id, batch.sequences))
+        batch = plan.batch
+        planned = {id(s) for s in (*batch.sequences, *plan.overflowed)}
         prefills = sorted((s for s in self.running if id(s) not in planned), key=lambda s: s.num_uncomputed)
         budget = self.max_num_batched_tokens - batch.num_tokens
         for number, sequence in enumerate(prefills):

@@ -11,9 +11,12 @@ from octavo_engine.messages import Message, Prompt
 from octavo_engine.prefix_index import common_prefix
 
 PLAIN_TEMPLATE = (
-    "{% for message in messages %}{{ message['role'].capitalize() + ': ' + message['content'] + '\n\n' }}{% endfor %}"
+    "{% for message in messages %}{{ message['role'].capitalize() + ':' }}"
+    "{{ '' if message['content'][:1] in ' \n' else ' ' }}{{ message['content'] + '\n\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
 )
+"""A reply to "Assistant:" brings its own leading space, which must not be doubled when it is history."""
+
 NO_TEMPLATE = "the model has no chat template; plain 'User:' and 'Assistant:' lines are used"
 NO_SYSTEM = "the model's chat template takes no system message; it was put before the first user message"
 
