@@ -15,10 +15,11 @@ from octavo.models.resolve import resolve
 from octavo.paths import Paths
 from octavo.ui.app import OctavoApp
 from octavo.workspace import Workspace
+from octavo_engine.params import SamplingParams
 
 QUESTIONS = (
-    "Write a short story about a lighthouse keeper who collects lost letters.",
-    "How do tides work? Explain it to a curious child, step by step.",
+    "Write a letter to a friend about a walk in the autumn woods.",
+    "Write a Python function that counts the words of a text, and explain it.",
 )
 DEMO = (
     "The demo engine says again what it was told, a few letters at a time, while another chat is answered in the "
@@ -44,6 +45,8 @@ async def ask_both(app: OctavoApp, questions: tuple[str, ...], enough: int) -> s
     async with asyncio.timeout(TIMEOUT_S), app.run_test(size=(100, 30)) as pilot:
         for question in questions:
             await pilot.press("ctrl+n")
+            assert app.view.session is not None
+            app.view.session.params = SamplingParams(temperature=0)  # the same words each time
             app.view.composer.insert(question)
             await pilot.press("enter")
         sessions = [session for session in app.workspace.sessions if session.turns]
