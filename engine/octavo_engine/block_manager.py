@@ -108,17 +108,22 @@ class BlockManager:
         if not self.enable_prefix_caching:
             return
         while (len(sequence.digests) + 1) * self.block_size <= num_computed:
-            self._index_full(sequence, len(sequence.digests))
+            if not self._index_full(sequence, len(sequence.digests)):
+                break
 
     def index_tail(self, sequence: Sequence) -> None:
         """Let others find the computed part of the sequence's last, not yet full block."""
         number = len(sequence.digests)
         start = number * self.block_size
-        if self.enable_prefix_caching and start < sequence.num_computed:
+        if self.enable_prefix_caching and start < sequence.num_computed < start + self.block_size:
             block = sequence.block_table[number]
             if self.pool.ref_count(block) == 1:
                 tokens = tuple(sequence.token_ids[start : sequence.num_computed])
                 self.index.add(block, self._parent(sequence, number), tokens)
+
+    def num_findable(self, sequence: Sequence) -> int:
+        """How many leading tokens of a running sequence others surely find in the index now."""
+        return max(len(sequence.digests) * self.block_size, sequence.num_cached)
 
     def release(self, sequence: Sequence, *, keep_tail: bool = True) -> None:
         """Give all blocks of a sequence back, its tail first; what is computed stays findable. Idempotent.
@@ -207,12 +212,18 @@ class BlockManager:
     def _parent(self, sequence: Sequence, number: int) -> bytes:
         return sequence.digests[number - 1] if number else self.index.root
 
-    def _index_full(self, sequence: Sequence, number: int) -> None:
+    def _index_full(self, sequence: Sequence, number: int) -> bool:
+        """Index a full block, or take its twin for it; false when its digest is another chain's.
+
+        A digest names one chain at a time, so that children of a digest are never those of other tokens.
+        """
         start = number * self.block_size
         tokens = tuple(sequence.token_ids[start : start + self.block_size])
         parent, block = self._parent(sequence, number), sequence.block_table[number]
         digest = chain_digest(parent, tokens)
         twin = self.index.find(parent, tokens, digest)
+        if twin is None and digest in self.index.digests:
+            return False
         if twin is None:
             self.index.add(block, parent, tokens, digest)
         elif twin != block:
@@ -220,6 +231,7 @@ class BlockManager:
             sequence.block_table[number] = twin
             self._release(block)
         sequence.digests.append(digest)
+        return True
 
     def _grows_in_place(self, sequence: Sequence) -> bool:
         index, offset = divmod(sequence.num_computed, self.block_size)

@@ -16,6 +16,7 @@ class BlockPool:
         self._free = deque(range(num_blocks))
         self._cached: OrderedDict[int, None] = OrderedDict()
         self._ref_counts = [0] * num_blocks
+        self.num_shared = 0  # blocks in use by two holders or more
 
     @property
     def num_free(self) -> int:
@@ -33,11 +34,6 @@ class BlockPool:
     @property
     def num_used(self) -> int:
         return self.num_blocks - self.num_available
-
-    @property
-    def num_shared(self) -> int:
-        """Blocks in use by two holders or more."""
-        return sum(count > 1 for count in self._ref_counts)
 
     def ref_count(self, block: int) -> int:
         return self._ref_counts[block]
@@ -58,11 +54,13 @@ class BlockPool:
         if self._ref_counts[block] == 0:
             del self._cached[block]
         self._ref_counts[block] += 1
+        self.num_shared += self._ref_counts[block] == 2
 
     def release(self, block: int, *, keep: bool) -> None:
         """One holder less; the last one leaves the block cached as most recently used (`keep`) or free."""
         assert self._ref_counts[block] > 0, f"block {block} is released more often than taken"
         self._ref_counts[block] -= 1
+        self.num_shared -= self._ref_counts[block] == 1
         if self._ref_counts[block] == 0:
             if keep:
                 self._cached[block] = None
@@ -77,5 +75,6 @@ class BlockPool:
     def check_integrity(self, holders: list[int]) -> None:
         """Assert that the counts equal `holders` (recounted by the caller) and that every block is in one place."""
         assert holders == self._ref_counts, "ref counts differ from the holders"
+        assert self.num_shared == sum(count > 1 for count in holders)
         places = [*self._free, *self._cached, *(b for b, count in enumerate(holders) if count)]
         assert sorted(places) == list(range(self.num_blocks)), "a block is lost or in two places"

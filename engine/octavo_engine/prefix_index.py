@@ -2,7 +2,7 @@
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import KeysView, Sequence
 from dataclasses import dataclass
 
 MAX_SIBLINGS_COMPARED = 64
@@ -28,8 +28,8 @@ def root_digest(fingerprint: str) -> bytes:
     return hashlib.blake2b(fingerprint.encode(), digest_size=32, person=b"octavo.root").digest()
 
 
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading tokens agree; slices are compared in C, so the cost is a few comparisons, not one a token."""
+def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
+    """How many leading items agree; slices are compared in C, so the cost is a few comparisons, not one an item."""
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
         return high
@@ -55,6 +55,11 @@ class PrefixIndex:
     def __contains__(self, block: int) -> bool:
         return block in self._entries
 
+    @property
+    def digests(self) -> KeysView[bytes]:
+        """The names of all full blocks."""
+        return self._blocks.keys()
+
     def num_tokens(self, block: int) -> int:
         """How many leading slots of the block somebody may still look up; 0 for a block that is not indexed."""
         entry = self._entries.get(block)
@@ -63,10 +68,7 @@ class PrefixIndex:
     def find(self, parent: bytes, tokens: tuple[int, ...], digest: bytes) -> int | None:
         """The block that holds exactly these tokens after this chain."""
         block = self._blocks.get(digest)
-        if block is None:
-            return None
-        entry = self._entries[block]
-        return block if entry.tokens == tokens and entry.parent == parent else None
+        return block if block is not None and self._entries[block] == Entry(parent, tokens, digest) else None
 
     def find_partial(self, parent: bytes, tokens: tuple[int, ...]) -> tuple[int, int]:
         """The child of `parent` that agrees longest with `tokens`, and how far; (-1, 0) when none agrees at all."""
@@ -80,6 +82,7 @@ class PrefixIndex:
 
     def add(self, block: int, parent: bytes, tokens: tuple[int, ...], digest: bytes | None = None) -> None:
         """Say what a block holds now; only after its KV is written. A full block brings its `digest`."""
+        assert digest not in self._blocks, "a digest names one block"
         if block in self._entries:
             self.drop(block)
         self._entries[block] = Entry(parent, tokens, digest)
@@ -94,13 +97,15 @@ class PrefixIndex:
         del siblings[block]
         if not siblings:
             del self._children[entry.parent]
-        if entry.digest is not None and self._blocks.get(entry.digest) == block:
+        if entry.digest is not None:
             del self._blocks[entry.digest]
 
     def check_integrity(self) -> None:
-        """Assert that the three maps agree."""
+        """Assert that the three maps agree, and that no block outlives the one before it in its chain."""
         for block, entry in self._entries.items():
             assert block in self._children[entry.parent]
+            assert entry.parent == self.root or entry.parent in self._blocks, "a block's chain is broken"
             assert entry.digest is None or entry.digest == chain_digest(entry.parent, entry.tokens)
+            assert entry.digest is None or self._blocks[entry.digest] == block
         assert sum(map(len, self._children.values())) == len(self._entries)
-        assert all(self._entries[block].digest == digest for digest, block in self._blocks.items())
+        assert len(self._blocks) == sum(entry.digest is not None for entry in self._entries.values())
