@@ -38,13 +38,14 @@ class WaitingQueue:
         self._preempted.appendleft(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """Take a sequence out, admitted or aborted; its session goes to the end of the round."""
+        """Take a sequence out, admitted or aborted; a session that was served goes to the end of the round."""
         if sequence in self._preempted:
             self._preempted.remove(sequence)
             return
         rounds = self._priorities[sequence.priority]
+        if rounds[sequence.session][0] is sequence:
+            rounds.move_to_end(sequence.session)
         rounds[sequence.session].remove(sequence)
-        rounds.move_to_end(sequence.session)
         if not rounds[sequence.session]:
             del rounds[sequence.session]
         if not rounds:
