@@ -47,6 +47,7 @@ class BlockManager:
         self.enable_prefix_caching = enable_prefix_caching
         self.max_pinned_blocks = int(num_blocks * max_pinned_share)
         self._pins: dict[str, tuple[int, ...]] = {}
+        self._num_copying = [0] * num_blocks  # holders of a block that only let it be copied, before any write
 
     def num_blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -97,6 +98,7 @@ class BlockManager:
     def release_sources(self, copies: Iterable[tuple[int, int]]) -> None:
         """Let go of the sources of copies that ran."""
         for source, _ in copies:
+            self._num_copying[source] -= 1
             self._release(source)
 
     def commit(self, sequence: Sequence, num_computed: int) -> None:
@@ -180,6 +182,8 @@ class BlockManager:
 
     def check_integrity(self, sequences: Iterable[Sequence], copies: Iterable[tuple[int, int]] = ()) -> None:
         """Assert that the ref counts, recounted from the tables, and the index are right."""
+        copies = list(copies)
+        assert sum(self._num_copying) == len(copies), "a copy that ran still holds its source"
         holders = [0] * self.pool.num_blocks
         for sequence in sequences:
             for block in sequence.block_table:
@@ -238,7 +242,8 @@ class BlockManager:
         return index < len(sequence.block_table) and self._is_writable(sequence.block_table[index], offset)
 
     def _is_writable(self, block: int, offset: int) -> bool:
-        return self.pool.ref_count(block) == 1 and self.index.num_tokens(block) <= offset
+        num_others = self.pool.ref_count(block) - self._num_copying[block] - 1
+        return num_others == 0 and self.index.num_tokens(block) <= offset
 
     def _writable(self, sequence: Sequence, position: int) -> list[tuple[int, int]]:
         """Copy on write: the block of `position` is replaced by a copy unless it is ours alone from there on."""
@@ -248,6 +253,7 @@ class BlockManager:
             return []
         copy = self._take()
         sequence.block_table[number] = copy
+        self._num_copying[source] += 1
         return [(source, copy)]
 
     def _take(self) -> int:

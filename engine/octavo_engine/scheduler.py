@@ -48,6 +48,7 @@ class Scheduler:
         self.max_num_batched_tokens = config.max_num_batched_tokens
         self.waiting = WaitingQueue()
         self.running: list[Sequence] = []
+        self._stalled: tuple[Sequence | None, int] = None, 0
 
     @property
     def has_work(self) -> bool:
@@ -162,21 +163,45 @@ class Scheduler:
 
     def _admit(self, plan: Plan) -> None:
         prefills = [s for s in self.running if not s.is_decoding]
-        demand = plan.batch.num_tokens + sum(s.num_uncomputed for s in prefills)
         for sequence in [] if self._is_full else list(self.waiting):
-            if self._is_full or (demand >= self.max_num_batched_tokens and len(prefills) >= MAX_PARTIAL_PREFILLS):
+            if not self._can_begin_another(plan.batch, prefills) or self._is_stalled(sequence):
                 break
-            match = self._match(sequence)
-            if _is_worth_waiting(sequence, match, prefills):
+            if self._is_worth_waiting(sequence, prefills):
                 continue
+            match = self._match(sequence)
             if not self._can_start(sequence, match):
+                self._stalled = sequence, self.manager.pool.num_available
                 break
             self.waiting.remove(sequence)
             plan.batch.copies += self.manager.admit(sequence, match)
             self._run(sequence)
             plan.admitted.append(sequence)
             prefills.append(sequence)
-            demand += sequence.num_uncomputed
+
+    def _can_begin_another(self, batch: Batch, prefills: list[Sequence]) -> bool:
+        """Whether one more prompt may start now.
+
+        It gets a token in this very step, as EngineConfig leaves one for each running sequence: so its copies and its
+        first row run together or fail together.
+        """
+        budget = self.max_num_batched_tokens - batch.num_tokens
+        is_filled = sum(s.num_uncomputed for s in prefills) >= budget and len(prefills) >= MAX_PARTIAL_PREFILLS
+        return not self._is_full and not is_filled
+
+    def _is_stalled(self, sequence: Sequence) -> bool:
+        """Whether it found too few blocks before and none came back since: to match it again costs its whole length."""
+        stalled, num_available = self._stalled
+        return sequence is stalled and bool(self.running) and self.manager.pool.num_available <= num_available
+
+    def _is_worth_waiting(self, sequence: Sequence, prefills: list[Sequence]) -> bool:
+        """Whether a prompt in the making will soon show all of this one's prefix, or much more than it shows now."""
+        return self.manager.enable_prefix_caching and any(self._gains(sequence, other) for other in prefills)
+
+    def _gains(self, sequence: Sequence, other: Sequence) -> bool:
+        num_found = self.manager.num_findable(other)
+        missing = len(sequence.token_ids) - 1 - num_found
+        gain = common_prefix(sequence.token_ids, other.token_ids) - num_found
+        return missing > 0 and gain >= min(missing, MIN_SHARED_GAIN)
 
     def _match(self, sequence: Sequence) -> Match:
         match = self.manager.match(sequence)
@@ -200,10 +225,3 @@ class Scheduler:
             if share:
                 batch.add(sequence, share, self.manager.block_size)
                 budget -= share
-
-
-def _is_worth_waiting(sequence: Sequence, match: Match, prefills: list[Sequence]) -> bool:
-    """Whether a prompt in the making will soon hold all of this one's prefix, or much more than the index does now."""
-    missing = len(sequence.token_ids) - 1 - match.num_tokens
-    gains = (common_prefix(sequence.token_ids, other.token_ids) - match.num_tokens for other in prefills)
-    return missing > 0 and any(gain >= min(missing, MIN_SHARED_GAIN) for gain in gains)

@@ -1,0 +1,203 @@
+"""A model runner without a model: it remembers which token lies in which slot, and asserts that planning never lies."""
+
+import zlib
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, field
+
+from octavo_engine.batch import Batch, StepOutput
+from octavo_engine.block_manager import BlockManager
+from octavo_engine.config import EngineConfig
+from octavo_engine.engine import Engine
+from octavo_engine.events import Delta, Event, Finished
+from octavo_engine.params import SamplingParams
+from octavo_engine.scheduler import Scheduler
+from octavo_engine.sequence import Sequence
+
+END_ID = 0
+VOCABULARY = 6
+GARBAGE = -1
+NextId = Callable[[SequenceOf[int], int], int]
+
+
+def hashed_id(token_ids: SequenceOf[int], seed: int) -> int:
+    """The next id, a function of all ids so far and the seed alone: no sharing or preemption may change a reply."""
+    return zlib.crc32(repr((list(token_ids), seed)).encode()) % VOCABULARY
+
+
+def counted_id(token_ids: SequenceOf[int], seed: int) -> int:
+    """Ids that count on from the last one, so that an eye can check a reply: 7 is followed by 8, 9, 10."""
+    return token_ids[-1] + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step was asked: the request of each row, its tokens, and the copies before them."""
+
+    rows: tuple[str, ...]
+    query_lens: tuple[int, ...]
+    copies: tuple[tuple[int, int], ...]
+
+
+class MemoryRunner:
+    """Executes batches on a list of token ids, one a slot. `fails` says how the next step goes wrong, if it does:
+    "before" anything was done, or "halfway", with no copy made and garbage in every slot.
+    """
+
+    def __init__(self, scheduler: Scheduler, next_id: NextId) -> None:
+        self._scheduler = scheduler
+        self._manager = scheduler.manager
+        self._size = scheduler.manager.block_size
+        self._next_id = next_id
+        self._memory = [GARBAGE] * (scheduler.manager.pool.num_blocks * self._size)
+        self.steps: list[Step] = []
+        self.fails = ""
+
+    def check(self, params: SamplingParams) -> None:
+        pass
+
+    def run(self, batch: Batch) -> StepOutput:
+        self.steps.append(
+            Step(tuple(s.request_id for s in batch.sequences), tuple(batch.query_lens), tuple(batch.copies))
+        )
+        self._check_plan(batch)
+        if self.fails:
+            self._fail(batch)
+        self._copy(batch.copies)
+        for slot, token_id in zip(batch.slots, batch.token_ids, strict=True):
+            self._memory[slot] = token_id
+        for sequence, end in zip(batch.sequences, batch.context_lens, strict=True):
+            assert self._gather(sequence, end) == sequence.token_ids[:end]
+        sampling = (s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples)
+        return StepOutput([self._next_id(s.token_ids, s.seed) for s in sampling])
+
+    def _check_plan(self, batch: Batch) -> None:
+        assert batch.num_tokens == sum(batch.query_lens) <= self._scheduler.max_num_batched_tokens
+        assert len(batch.sequences) <= self._scheduler.max_num_seqs
+        decoding = [s.is_decoding for s in batch.sequences]
+        assert decoding == sorted(decoding, reverse=True)
+        assert len({destination for _, destination in batch.copies}) == len(batch.copies)
+        owners = [s for s, length in zip(batch.sequences, batch.query_lens, strict=True) for _ in range(length)]
+        for slot, owner in zip(batch.slots, owners, strict=True):
+            self._check_write(*divmod(slot, self._size), owner)
+        written = {block for s in batch.sequences for block in s.block_table}
+        for _, destination in batch.copies:  # whoever needs a copy is in the batch, so that it fails with the copy
+            assert destination in written
+            assert destination not in self._manager.index
+
+    def _check_write(self, block: int, offset: int, owner: Sequence) -> None:
+        """A slot may be written if one table alone holds its block and the index promises nothing there."""
+        assert [s for s in self._scheduler.running if block in s.block_table] == [owner]
+        assert self._manager.index.num_tokens(block) <= offset
+
+    def _copy(self, copies: Iterable[tuple[int, int]]) -> None:
+        size = self._size
+        contents = [(to, self._memory[source * size : (source + 1) * size]) for source, to in copies]
+        for to, content in contents:
+            self._memory[to * size : (to + 1) * size] = content
+
+    def _gather(self, sequence: Sequence, end: int) -> list[int]:
+        size, table = self._size, sequence.block_table
+        return [self._memory[table[p // size] * size + p % size] for p in range(end)]
+
+    def _fail(self, batch: Batch) -> None:
+        if self.fails == "halfway":
+            for slot in batch.slots:
+                self._memory[slot] = GARBAGE
+        self.fails = ""
+        raise RuntimeError("this step was told to fail")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the events said of one request."""
+
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    finished: Finished | None = None
+
+
+class Stage:
+    """An engine over a MemoryRunner, its parts in reach, and the outcome of each request so far."""
+
+    def __init__(
+        self,
+        *,
+        num_blocks: int = 64,
+        block_size: int = 4,
+        max_num_seqs: int = 8,
+        max_num_batched_tokens: int = 64,
+        max_model_len: int = 1024,
+        enable_prefix_caching: bool = True,
+        max_pinned_share: float = 0.25,
+        next_id: NextId = counted_id,
+        decode: Callable[[SequenceOf[int]], str] | None = None,
+    ) -> None:
+        config = EngineConfig(
+            block_size=block_size, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens
+        )
+        self.manager = BlockManager(
+            num_blocks,
+            block_size,
+            fingerprint="memory",
+            enable_prefix_caching=enable_prefix_caching,
+            max_pinned_share=max_pinned_share,
+        )
+        self.scheduler = Scheduler(self.manager, config, max_model_len)
+        self.runner = MemoryRunner(self.scheduler, next_id)
+        self.engine = Engine(self.scheduler, self.runner, decode or spell, [END_ID])
+        self.events: list[Event] = []
+        self.outcomes: dict[str, Outcome] = {}
+
+    def add(
+        self,
+        request_id: str,
+        token_ids: SequenceOf[int],
+        max_tokens: int | None = 4,
+        *,
+        session: str = "",
+        priority: int = 0,
+    ) -> None:
+        params = SamplingParams(max_tokens=max_tokens, seed=0)
+        self.engine.add(request_id, token_ids, params, session=session, priority=priority)
+
+    def step(self) -> list[Event]:
+        """One step, after which every law of the blocks holds."""
+        events = self.engine.step()
+        self.engine.check_integrity()
+        self.events += events
+        for event in events:
+            self._record(event)
+        return events
+
+    def run(self, max_steps: int = 2000) -> dict[str, Outcome]:
+        """Step until nothing is left."""
+        while self.engine.has_work:
+            max_steps -= 1
+            assert max_steps, "the engine does not come to an end"
+            self.step()
+        return self.outcomes
+
+    def usage(self, request_id: str) -> tuple[int, int]:
+        """Cached and computed prompt tokens of a finished request."""
+        finished = self.outcomes[request_id].finished
+        assert finished is not None
+        return finished.usage.cached_tokens, finished.usage.computed_tokens
+
+    def reason(self, request_id: str) -> str:
+        finished = self.outcomes[request_id].finished
+        return finished.stop_reason.value if finished else ""
+
+    def _record(self, event: Event) -> None:
+        outcome = self.outcomes.setdefault(event.request_id, Outcome())
+        assert outcome.finished is None, f"{event} comes after the end"
+        if isinstance(event, Delta):
+            outcome.token_ids += event.token_ids
+            outcome.text += event.text
+        elif isinstance(event, Finished):
+            outcome.finished = event
+
+
+def spell(token_ids: SequenceOf[int]) -> str:
+    """Id 1 is "a", 2 is "b"; the end token has no text."""
+    return "".join(chr(96 + i % 26) for i in token_ids if i != END_ID)
