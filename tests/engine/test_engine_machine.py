@@ -1,0 +1,219 @@
+"""Random requests, forks, stops, pins, evictions and failing steps against a simple model of what must come out.
+
+OCTAVO_MACHINE_EXAMPLES sets how many runs each machine has.
+"""
+
+import os
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from unittest import TestCase
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.engine.memory_runner import END_ID, Stage, hashed_id
+
+from octavo_engine.engine import reply_ids
+from octavo_engine.errors import RequestRefusedError
+from octavo_engine.events import StopReason
+from octavo_engine.params import SamplingParams
+
+SHARED = tuple(1 + number * number % 5 for number in range(60))
+MACHINE = settings(
+    max_examples=int(os.environ.get("OCTAVO_MACHINE_EXAMPLES", "100")),
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+PROMPTS = st.builds(
+    lambda length, rest: [*SHARED[:length], *rest],
+    st.integers(0, 40),
+    st.lists(st.integers(1, 5), max_size=5),
+)
+PARAMS = st.builds(
+    lambda least, most, **rest: SamplingParams(min_tokens=least, max_tokens=most and least + most, **rest),
+    st.sampled_from((0, 0, 5)),
+    st.none() | st.integers(1, 20),
+    seed=st.integers(0, 1),
+    n=st.sampled_from((1, 1, 1, 2, 3)),
+    ignore_eos=st.booleans(),
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as the model knows it: its reply follows from its prompt, its parameters and its seed alone."""
+
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    seed: int
+
+    def reply(self, max_model_len: int) -> tuple[list[int], StopReason]:
+        """The whole reply and why it ends, if nothing comes between."""
+        most = min(self.params.max_tokens or max_model_len, max_model_len - len(self.prompt))
+        ids: list[int] = []
+        while len(ids) < most:
+            ids.append(hashed_id([*self.prompt, *ids], self.seed))
+            if ids[-1] == END_ID and not self.params.ignore_eos and len(ids) >= self.params.min_tokens:
+                return ids, StopReason.STOP
+        return ids, StopReason.LENGTH
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """The model: which requests were accepted. Everything else is checked against what the events say."""
+
+    block_size = 4
+    enable_prefix_caching = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = Stage()
+        self.asked: dict[str, Asked] = {}
+        self.aborted: set[str] = set()
+        self.num_failures = 0
+
+    @initialize(
+        pool=st.integers(8, 72), max_num_seqs=st.integers(1, 6), extra=st.integers(0, 30), context=st.integers(20, 70)
+    )
+    def start(self, pool: int, max_num_seqs: int, extra: int, context: int) -> None:
+        self.stage = Stage(
+            num_blocks=max(2, pool // self.block_size),
+            block_size=self.block_size,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_seqs + extra,
+            max_model_len=context,
+            enable_prefix_caching=self.enable_prefix_caching,
+            max_pinned_share=0.5,
+            next_id=hashed_id,
+        )
+
+    @rule(prompt=PROMPTS, params=PARAMS, session=st.sampled_from("abc"), priority=st.integers(0, 1))
+    def add(self, prompt: list[int], params: SamplingParams, session: str, priority: int) -> None:
+        self._add(prompt, params, session, priority)
+
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data(), more=st.lists(st.integers(1, 5), max_size=3), params=PARAMS)
+    def go_on(self, data: st.DataObject, more: list[int], params: SamplingParams) -> None:
+        """The next turn of a chat: the ids of an earlier one, finished or not, and some more."""
+        request_id = data.draw(st.sampled_from(sorted(self.asked)))
+        self._add([*self._ids(request_id), *more], params, "a", 0)
+
+    @rule(num_steps=st.integers(1, 8))
+    def step(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            self.stage.step()
+
+    @precondition(lambda self: self.stage.engine.has_work)
+    @rule(how=st.sampled_from(("before", "halfway")))
+    def fail(self, how: str) -> None:
+        self.stage.runner.fails = how
+        self.stage.step()
+        self.stage.runner.fails = ""
+
+    @precondition(lambda self: self._unfinished())
+    @rule(data=st.data(), params=PARAMS)
+    def fork(self, data: st.DataObject, params: SamplingParams) -> None:
+        request_id, fork_id = data.draw(st.sampled_from(self._unfinished())), f"{len(self.asked)}f"
+        prompt = self._ids(request_id)
+        try:
+            self.stage.engine.fork(request_id, fork_id, params)
+        except RequestRefusedError:
+            assert not self._fits(prompt)
+        else:
+            self.asked[fork_id] = Asked(tuple(prompt), params, params.seed + 1 if params.seed is not None else 0)
+
+    @precondition(lambda self: self._unfinished())
+    @rule(data=st.data(), times=st.integers(1, 2))
+    def abort(self, data: st.DataObject, times: int) -> None:
+        request_id = data.draw(st.sampled_from(self._unfinished()))
+        self.aborted.add(request_id)
+        for _ in range(times):
+            self.stage.engine.abort(request_id)
+
+    @rule(name=st.sampled_from("xy"), length=st.integers(0, 40))
+    def pin(self, name: str, length: int) -> None:
+        assert 0 <= self.stage.engine.pin(name, SHARED[:length]) <= length
+        assert self.stage.engine.counts().pinned <= self.stage.manager.max_pinned_blocks
+
+    @rule(name=st.sampled_from("xy"))
+    def unpin(self, name: str) -> None:
+        self.stage.engine.unpin(name)
+
+    @rule(num_blocks=st.integers(1, 4))
+    def evict(self, num_blocks: int) -> None:
+        """What the pressure of other requests would do: the least recently used blocks lose their content."""
+        manager = self.stage.manager
+        num_taken = min(manager.pool.num_available, manager.pool.num_free + num_blocks)
+        for block in [manager._take() for _ in range(num_taken)]:
+            manager._release(block)
+
+    @invariant()
+    def blocks_are_whole(self) -> None:
+        self.stage.engine.check_integrity()
+
+    def teardown(self) -> None:
+        self.stage.run()
+        counts = self.stage.engine.counts()
+        assert counts.free + counts.cached + counts.used == counts.total
+        assert (counts.used, counts.running, counts.waiting) == (counts.pinned, 0, 0)
+        assert self.stage.outcomes.keys() == self.asked.keys()
+        for request_id, asked in self.asked.items():
+            self._check_outcome(request_id, asked)
+        for name in "xy":
+            self.stage.engine.unpin(name)
+        assert self.stage.engine.counts().used == 0
+
+    def _check_outcome(self, request_id: str, asked: Asked) -> None:
+        outcome = self.stage.outcomes[request_id]
+        assert outcome.finished is not None
+        reason, usage = outcome.finished.stop_reason, outcome.finished.usage
+        reply, own_reason = asked.reply(self.stage.scheduler.max_model_len)
+        if reason in (StopReason.STOP, StopReason.LENGTH):
+            assert (outcome.token_ids, reason) == (reply, own_reason)
+        assert outcome.token_ids == reply[: len(outcome.token_ids)]
+        assert reason is not StopReason.ABORTED or request_id in self.aborted
+        assert reason is not StopReason.KV_FULL or len(asked.prompt) + usage.completion_tokens == self._pool + 1
+        assert usage.completion_tokens == len(outcome.token_ids)
+        assert usage.cached_tokens + usage.computed_tokens in (0, len(asked.prompt))
+
+    def _add(self, prompt: list[int], params: SamplingParams, session: str, priority: int) -> None:
+        request_id = str(len(self.asked))
+        try:
+            self.stage.engine.add(request_id, prompt, params, session=session, priority=priority)
+        except RequestRefusedError:
+            assert not self._fits(prompt)
+            return
+        for number, reply_id in enumerate(reply_ids(request_id, params.n)):
+            self.asked[reply_id] = Asked(tuple(prompt), params, (params.seed or 0) + number)
+
+    @property
+    def _pool(self) -> int:
+        return self.stage.manager.pool.num_blocks * self.block_size
+
+    def _fits(self, prompt: SequenceOf[int]) -> bool:
+        return 0 < len(prompt) < min(self._pool, self.stage.scheduler.max_model_len)
+
+    def _ids(self, request_id: str) -> list[int]:
+        outcome = self.stage.outcomes.get(request_id)
+        return [*self.asked[request_id].prompt, *(outcome.token_ids if outcome else ())]
+
+    def _unfinished(self) -> list[str]:
+        outcomes = self.stage.outcomes
+        return sorted(i for i in self.asked if i not in outcomes or outcomes[i].finished is None)
+
+
+def machine(size: int, is_caching: bool) -> type[TestCase]:
+    class Machine(EngineMachine):
+        block_size = size
+        enable_prefix_caching = is_caching
+
+    Machine.TestCase.settings = MACHINE
+    return Machine.TestCase
+
+
+TestBlocksOfOne = machine(1, True)
+TestBlocksOfFour = machine(4, True)
+TestBlocksOfSixteen = machine(16, True)
+TestBlocksOfOneWithoutCaching = machine(1, False)
+TestBlocksOfFourWithoutCaching = machine(4, False)
+TestBlocksOfSixteenWithoutCaching = machine(16, False)
