@@ -20,6 +20,7 @@ from octavo.protocol import (
     HostFailed,
     HostFrame,
     Ready,
+    Rejected,
     Shutdown,
     Status,
     Stop,
@@ -108,7 +109,7 @@ class Client:
             self._send(Stop(request=reply.number))
 
     async def status(self) -> EngineStatus | None:
-        """How the engine fares, None while the model is loading. Raises HostLostError."""
+        """How the engine fares, None while the model is loading. Raises HostLostError, RequestRejectedError."""
         number = next(self._numbers)
         self._send(GetStatus(request=number))
         answer: asyncio.Future[EngineStatus | None] = asyncio.get_running_loop().create_future()
@@ -190,11 +191,10 @@ class Client:
             case HostFailed():
                 self.failure = frame
                 self._listeners.tell(self)
-            case Status():
-                if (question := self._questions.pop(frame.request, None)) and not question.done():
-                    question.set_result(frame.engine)
-            case Welcome():
-                pass  # only the first frame is one
+            case Status() | Rejected() if question := self._questions.pop(frame.request, None):
+                _answer(question, frame)
+            case Welcome() | Status():
+                pass  # only the first frame is one; nobody waits for the other
             case _:
                 if (reply := self._replies.get(frame.request)) and reply.put(frame):
                     del self._replies[frame.request]
@@ -214,6 +214,15 @@ class Client:
         self._replies.clear()
         self._questions.clear()
         self._listeners.tell(self)
+
+
+def _answer(question: "asyncio.Future[EngineStatus | None]", frame: Status | Rejected) -> None:
+    if question.done():  # whoever asked has gone
+        return
+    if isinstance(frame, Status):
+        question.set_result(frame.engine)
+    else:
+        question.set_exception(RequestRejectedError(frame.error, frame.remedy))
 
 
 _RESTART = "Run `octavo engine stop`, then try again."

@@ -105,7 +105,10 @@ async def _start(spec: HostSpec, socket: Path) -> Client:
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         with contextlib.suppress(HostAbsentError):
-            return await Client.open(socket)
+            client = await Client.open(socket)
+            if client.pid != process.pid:
+                process.terminate()  # it came second; it must not wait to become the host later
+            return client
         if status := process.poll():
             raise _start_error(spec, _last_line(spec.log_file, log_start))
         if status == 0:  # it found another host at work, which has ended since

@@ -193,7 +193,7 @@ class EngineStatus(msgspec.Struct, frozen=True):
 
 
 class Status(Frame, frozen=True):
-    """The answer to GetStatus; None while the model is loading."""
+    """The answer to GetStatus (or it is Rejected); None while the model is loading."""
 
     request: int
     engine: EngineStatus | None

@@ -24,6 +24,7 @@ from octavo_data import Store, StoreWriteError, TurnStatus
 from octavo_engine.echo import load_echo
 from octavo_engine.events import StopReason
 from octavo_engine.loaded import Loaded
+from octavo_engine.params import SamplingParams
 
 Load = Callable[[HostSpec], Loaded]
 
@@ -174,6 +175,22 @@ async def test_an_end_that_the_store_refuses_is_told_and_written_later(monkeypat
             chat = store.last_chat().id
             await until(lambda: store.turns(chat)[-1].status is TurnStatus.DONE)
             assert store.turns(chat)[-1].reply == "Hello there."
+
+
+async def test_a_status_that_cannot_be_told_is_an_error_and_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load_echo()
+    monkeypatch.setattr(loaded.engine, "counts", lambda: 1 / 0)
+    async with host_inside(monkeypatch, lambda _: loaded) as (_, client, _):
+        await client.wait_ready()
+        with pytest.raises(RequestRejectedError, match="ZeroDivisionError"):
+            await client.status()
+        assert [text async for text in client.submit("Hello.").text()]
+
+
+async def test_what_our_frames_cannot_carry_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with host_inside(monkeypatch, quick) as (_, client, _):
+        with pytest.raises(RequestRejectedError, match="n is 3"):
+            await client.submit("Hello.", params=SamplingParams(n=3)).accepted()
 
 
 async def test_flushes_that_the_store_refuses_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,6 +275,7 @@ async def test_an_unknown_chat_is_a_plain_error(stage: HostStage) -> None:
     workspace = await stage.workspace()
     with pytest.raises(OctavoError, match="nosuch"):
         workspace.open("nosuch")
+    await until(lambda: workspace.host.state is HostState.READY)  # else it would come up after the test
 
 
 async def test_an_ask_whose_host_dies_before_it_answers_gives_the_prompt_back(stage: HostStage) -> None:

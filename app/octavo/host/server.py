@@ -6,8 +6,9 @@ import os
 import signal
 import socket
 from collections.abc import Coroutine
-from dataclasses import asdict
 from typing import Any
+
+import msgspec
 
 from octavo.errors import HostError, OctavoError
 from octavo.host.bookkeeping import reap_all
@@ -28,6 +29,7 @@ from octavo.protocol import (
     HostFailed,
     HostFrame,
     Ready,
+    Rejected,
     RequestCounts,
     Shutdown,
     Status,
@@ -133,19 +135,24 @@ class Host:
             self._rest()
 
     async def _answer_status(self, connection: Connection, number: int) -> None:
-        connection.send(Status(request=number, engine=await self._status(self._info) if self._info else None))
+        try:
+            status = await self._status(self._info) if self._info else None
+        except Exception as error:  # a border: the client must not wait for ever
+            log.exception("the engine's counts cannot be told")
+            connection.send(Rejected(request=number, error=f"The engine cannot be counted: {error!r}", remedy=""))
+        else:
+            connection.send(Status(request=number, engine=status))
 
     async def _status(self, info: ModelInfo) -> EngineStatus:
-        counts = asdict(await self._engine.call(lambda loaded: loaded.engine.counts()))
-        requests = RequestCounts(running=counts.pop("running"), waiting=counts.pop("waiting"))
+        counts = await self._engine.call(lambda loaded: loaded.engine.counts())
         return EngineStatus(
             model=self._spec.model,
             device=info.device,
             attention=info.attention,
             dtype=info.dtype,
             block_size=info.block_size,
-            blocks=BlockCounts(**{state: counts[state] for state in BlockCounts.__struct_fields__}),
-            requests=requests,
+            blocks=msgspec.convert(counts, BlockCounts, from_attributes=True),
+            requests=msgspec.convert(counts, RequestCounts, from_attributes=True),
             disk=DiskCounts(blocks=0, bytes=0),
             kv_bytes_per_token=info.kv_bytes_per_token,
         )
