@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from octavo_engine.batch import Batch, ModelRunner
-from octavo_engine.detokenizer import Decode
+from octavo_engine.detokenizer import Decode, find_spoiler
 from octavo_engine.events import Delta, Event, Finished, Preempted, Started, StopReason, TokenLogprobs
 from octavo_engine.params import SamplingParams
 from octavo_engine.reply_text import ReplyText
@@ -51,6 +51,7 @@ class Engine:
         self._scheduler = scheduler
         self._runner = runner
         self._decode = decode
+        self._spoiler = find_spoiler(decode)
         self._stop_ids = frozenset(stop_ids)
         self._clock = clock
         self._requests: dict[str, Request] = {}
@@ -141,6 +142,8 @@ class Engine:
     def check_integrity(self) -> None:
         """Assert the laws of the blocks; cheap enough for every idle moment."""
         self._scheduler.check_integrity()
+        held = [*self._scheduler.running, *self._scheduler.waiting]
+        assert {id(s) for s in held} == {id(r.sequence) for r in self._requests.values()}, "a request is lost"
 
     def _sequence(
         self,
@@ -158,7 +161,7 @@ class Engine:
         return Sequence(request_id, token_ids, params, seed=seed, session=session, priority=priority, stop_ids=stop_ids)
 
     def _open(self, sequence: Sequence) -> None:
-        text = ReplyText(self._decode, sequence.params.stop)
+        text = ReplyText(self._decode, sequence.params.stop, self._spoiler)
         self._requests[sequence.request_id] = Request(sequence, text, self._clock())
 
     def _sweep_aborted(self) -> list[Event]:
@@ -184,14 +187,15 @@ class Engine:
     def _receive(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None) -> list[Event]:
         request = self._requests[sequence.request_id]
         request.first_token_at = request.first_token_at or self._clock()
-        text = request.text.add([token_id])
+        can_stop = sequence.num_replied >= sequence.params.min_tokens
+        text = request.text.add([token_id], can_stop=can_stop)
         delta = Delta(sequence.request_id, text, (token_id,), (logprobs,) if logprobs else ())
-        reason = self._stop_reason(request, token_id)
+        reason = self._stop_reason(request, can_stop and token_id in sequence.stop_ids)
         return [delta] if reason is None else [delta, *self._finish(sequence, reason)]
 
-    def _stop_reason(self, request: Request, token_id: int) -> StopReason | None:
+    def _stop_reason(self, request: Request, is_stop_id: bool) -> StopReason | None:
         sequence, params = request.sequence, request.sequence.params
-        if token_id in sequence.stop_ids or request.text.is_stopped:
+        if is_stop_id or request.text.is_stopped:
             return StopReason.STOP
         is_long = params.max_tokens is not None and sequence.num_replied >= params.max_tokens
         return StopReason.LENGTH if is_long or len(sequence.token_ids) >= self._scheduler.max_model_len else None

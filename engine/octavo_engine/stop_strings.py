@@ -15,10 +15,11 @@ class StopStrings:
         if not self._stops:
             return text, False
         held = self._held + text
-        found = [position for stop in self._stops if (position := held.find(stop)) >= 0]
+        found = [(start + len(stop), start) for stop in self._stops if (start := held.find(stop)) >= 0]
         if found:
             self._held = ""
-            return held[: min(found)], True
+            _, start = min(found)  # the first to be complete, however the text came in pieces
+            return held[:start], True
         keep = max(_overlap(held, stop) for stop in self._stops)
         self._held = held[len(held) - keep :]
         return held[: len(held) - keep], False

@@ -185,8 +185,8 @@ class Stage:
         return finished.usage.cached_tokens, finished.usage.computed_tokens
 
     def reason(self, request_id: str) -> str:
-        finished = self.outcomes[request_id].finished
-        return finished.stop_reason.value if finished else ""
+        outcome = self.outcomes.get(request_id)
+        return outcome.finished.stop_reason.value if outcome and outcome.finished else ""
 
     def _record(self, event: Event) -> None:
         outcome = self.outcomes.setdefault(event.request_id, Outcome())
