@@ -44,6 +44,8 @@ class EngineConfig:
             raise ParameterError(
                 f"gpu_memory_utilization is {self.gpu_memory_utilization}; it must be above 0, up to 1"
             )
+        if not 0.0 <= self.max_pinned_share <= 1.0:
+            raise ParameterError(f"max_pinned_share is {self.max_pinned_share}; it must be 0 to 1")
         _require_one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
         _require_one_of("attention", self.attention, ("auto", "flash", "sdpa"))
 

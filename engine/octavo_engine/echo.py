@@ -71,7 +71,11 @@ def load_echo(config: EngineConfig | None = None, *, num_blocks: int = 4096, ste
     config = config or EngineConfig()
     max_model_len = config.max_model_len or 16_384
     manager = BlockManager(
-        num_blocks, config.block_size, fingerprint="echo", enable_prefix_caching=config.enable_prefix_caching
+        num_blocks,
+        config.block_size,
+        fingerprint="echo",
+        enable_prefix_caching=config.enable_prefix_caching,
+        max_pinned_share=config.max_pinned_share,
     )
     echo_format = EchoFormat()
     scheduler = Scheduler(manager, config, max_model_len)

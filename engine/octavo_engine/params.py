@@ -83,7 +83,8 @@ class SamplingParams:
         _require("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 1, "1 or more")
         most = self.min_tokens if self.max_tokens is None else self.max_tokens
         _require("min_tokens", self.min_tokens, 0 <= self.min_tokens <= most, "0 up to max_tokens")
-        _require("stop", self.stop, all(self.stop), "texts that are not empty")
+        is_texts = isinstance(self.stop, (tuple, list)) and all(self.stop)  # a bare text would stop at its letters
+        _require("stop", self.stop, is_texts, "a tuple of texts that are not empty")
         is_logprobs_in_range = self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS
         _require("logprobs", self.logprobs, is_logprobs_in_range, f"0 to {MAX_LOGPROBS}")
 
