@@ -32,20 +32,20 @@ def found(manager: BlockManager, token_ids: list[int]) -> int:
     return manager.match(sequence(token_ids)).num_tokens
 
 
-def test_a_full_hit_leaves_exactly_one_token_to_compute():
+def test_a_full_hit_leaves_exactly_one_token_to_compute() -> None:
     manager = BlockManager(8, 4)
     finished(manager, TEN[:8])
     assert found(manager, TEN[:8]) == 7
     assert found(manager, TEN[:9]) == 8
 
 
-def test_a_prefix_is_shared_up_to_the_exact_token_inside_a_block():
+def test_a_prefix_is_shared_up_to_the_exact_token_inside_a_block() -> None:
     manager = BlockManager(8, 256)
     finished(manager, list(range(200)))
     assert found(manager, [*range(150), 999]) == 150
 
 
-def test_a_partial_hit_copies_the_one_block_that_it_writes_to():
+def test_a_partial_hit_copies_the_one_block_that_it_writes_to() -> None:
     manager = BlockManager(8, 4)
     first = computed(manager, TEN)
     manager.index_tail(first)
@@ -56,7 +56,7 @@ def test_a_partial_hit_copies_the_one_block_that_it_writes_to():
     manager.check_integrity([first, second], copies)
 
 
-def test_a_tail_that_nobody_uses_is_taken_over_without_a_copy():
+def test_a_tail_that_nobody_uses_is_taken_over_without_a_copy() -> None:
     manager = BlockManager(8, 4)
     finished(manager, TEN)
     following = sequence([*TEN, 11, 12])
@@ -64,7 +64,7 @@ def test_a_tail_that_nobody_uses_is_taken_over_without_a_copy():
     assert (following.block_table, following.num_computed) == ([0, 1, 2], 10)
 
 
-def test_nothing_is_findable_before_it_is_computed():
+def test_nothing_is_findable_before_it_is_computed() -> None:
     manager = BlockManager(8, 4)
     admitted = sequence(TEN)
     manager.admit(admitted, manager.match(admitted))
@@ -73,7 +73,7 @@ def test_nothing_is_findable_before_it_is_computed():
     assert found(manager, TEN) == 4
 
 
-def test_a_chain_is_evicted_from_its_tail():
+def test_a_chain_is_evicted_from_its_tail() -> None:
     manager = BlockManager(3, 4)
     finished(manager, [*TEN, 11, 12])
     assert [found(manager, [*TEN, 11, 12, 13]), found(manager, TEN[:9])] == [12, 8]
@@ -83,7 +83,7 @@ def test_a_chain_is_evicted_from_its_tail():
     assert found(manager, [*TEN, 11, 12, 13]) == 4
 
 
-def test_the_least_recently_used_chain_is_evicted_first():
+def test_the_least_recently_used_chain_is_evicted_first() -> None:
     manager = BlockManager(4, 4)
     old, new = [1, 1, 1, 1, 1], [2, 2, 2, 2, 2]
     finished(manager, old)
@@ -93,7 +93,7 @@ def test_the_least_recently_used_chain_is_evicted_first():
     assert (found(manager, old), found(manager, new)) == (4, 0)
 
 
-def test_blocks_written_twice_are_merged():
+def test_blocks_written_twice_are_merged() -> None:
     manager = BlockManager(8, 4)
     first, second = sequence(TEN), sequence(TEN)
     for each in (first, second):
@@ -106,7 +106,7 @@ def test_blocks_written_twice_are_merged():
     manager.check_integrity([first, second])
 
 
-def test_a_fork_shares_all_blocks_and_copies_one_when_it_writes():
+def test_a_fork_shares_all_blocks_and_copies_one_when_it_writes() -> None:
     manager = BlockManager(8, 4)
     parent, child = computed(manager, TEN), sequence([*TEN, 11])
     parent.token_ids.append(11)
@@ -119,7 +119,7 @@ def test_a_fork_shares_all_blocks_and_copies_one_when_it_writes():
     manager.check_integrity([parent, child])
 
 
-def test_release_is_idempotent():
+def test_release_is_idempotent() -> None:
     manager = BlockManager(8, 4)
     done = computed(manager, TEN)
     manager.release(done)
@@ -127,13 +127,13 @@ def test_release_is_idempotent():
     assert (manager.pool.num_used, manager.pool.num_cached) == (0, 3)
 
 
-def test_a_tail_is_not_kept_when_it_may_be_half_written():
+def test_a_tail_is_not_kept_when_it_may_be_half_written() -> None:
     manager = BlockManager(8, 4)
     manager.release(computed(manager, TEN), keep_tail=False)
     assert (manager.pool.num_cached, found(manager, TEN)) == (2, 8)
 
 
-def test_a_pin_outlives_eviction_and_stays_under_its_cap():
+def test_a_pin_outlives_eviction_and_stays_under_its_cap() -> None:
     manager = BlockManager(8, 4, max_pinned_share=0.25)
     finished(manager, [*TEN, 11, 12])
     assert manager.pin("system", [*TEN, 11, 12]) == 8
@@ -145,7 +145,7 @@ def test_a_pin_outlives_eviction_and_stays_under_its_cap():
     assert found(manager, TEN) == 4
 
 
-def test_pinning_a_name_again_replaces_its_pin():
+def test_pinning_a_name_again_replaces_its_pin() -> None:
     manager = BlockManager(8, 4)
     finished(manager, TEN)
     finished(manager, [50, 51, 52, 53])
@@ -154,7 +154,7 @@ def test_pinning_a_name_again_replaces_its_pin():
     assert manager.num_pinned == 1
 
 
-def test_another_fingerprint_finds_nothing_of_ours():
+def test_another_fingerprint_finds_nothing_of_ours() -> None:
     ours, theirs = BlockManager(8, 4, fingerprint="a"), BlockManager(8, 4, fingerprint="b")
     computed(theirs, TEN)
     assert not ours.index.digests & theirs.index.digests
@@ -162,13 +162,13 @@ def test_another_fingerprint_finds_nothing_of_ours():
     assert not ours.index.digests & theirs.index.digests
 
 
-def test_without_prefix_caching_nothing_is_found_or_kept():
+def test_without_prefix_caching_nothing_is_found_or_kept() -> None:
     manager = BlockManager(8, 4, enable_prefix_caching=False)
     finished(manager, TEN)
     assert (found(manager, TEN), manager.pool.num_free, manager.pin("system", TEN)) == (0, 8, 0)
 
 
-def test_colliding_digests_never_share_the_wrong_tokens(monkeypatch: pytest.MonkeyPatch):
+def test_colliding_digests_never_share_the_wrong_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (block_manager, prefix_index):
         monkeypatch.setattr(module, "chain_digest", lambda parent, tokens: b"same")
     manager = BlockManager(16, 4)

@@ -13,14 +13,14 @@ def cached(pool: BlockPool, num_blocks: int) -> list[int]:
     return blocks
 
 
-def test_free_blocks_go_before_cached_ones():
+def test_free_blocks_go_before_cached_ones() -> None:
     pool = BlockPool(3)
     assert cached(pool, 2) == [0, 1]
     assert pool.take() == (2, False)
     assert pool.take() == (0, True)
 
 
-def test_cached_blocks_are_evicted_one_at_a_time_least_recently_used_first():
+def test_cached_blocks_are_evicted_one_at_a_time_least_recently_used_first() -> None:
     pool = BlockPool(3)
     assert cached(pool, 3) == [0, 1, 2]
     pool.share(0)
@@ -31,7 +31,7 @@ def test_cached_blocks_are_evicted_one_at_a_time_least_recently_used_first():
     assert pool.take() == (0, True)
 
 
-def test_a_block_is_given_back_by_its_last_holder():
+def test_a_block_is_given_back_by_its_last_holder() -> None:
     pool = BlockPool(2)
     block, _ = pool.take()
     pool.share(block)
@@ -42,14 +42,14 @@ def test_a_block_is_given_back_by_its_last_holder():
     assert (pool.num_free, pool.num_used) == (2, 0)
 
 
-def test_a_revived_block_is_in_use_and_no_longer_evictable():
+def test_a_revived_block_is_in_use_and_no_longer_evictable() -> None:
     pool = BlockPool(1)
     cached(pool, 1)
     pool.share(0)
     assert (pool.num_available, pool.ref_count(0), pool.is_cached(0)) == (0, 1, False)
 
 
-def test_a_second_release_is_our_bug():
+def test_a_second_release_is_our_bug() -> None:
     pool = BlockPool(1)
     block, _ = pool.take()
     pool.release(block, keep=False)
@@ -57,7 +57,7 @@ def test_a_second_release_is_our_bug():
         pool.release(block, keep=False)
 
 
-def test_integrity_finds_a_holder_too_many_and_a_block_in_two_places():
+def test_integrity_finds_a_holder_too_many_and_a_block_in_two_places() -> None:
     pool = BlockPool(2)
     pool.check_integrity([0, 0])
     with pytest.raises(AssertionError, match="ref counts"):

@@ -23,7 +23,7 @@ def full(index: PrefixIndex, block: int, parent: bytes, tokens: tuple[int, ...])
     return digest
 
 
-def test_one_fingerprint_gives_equal_digests_in_processes_with_other_hash_seeds():
+def test_one_fingerprint_gives_equal_digests_in_processes_with_other_hash_seeds() -> None:
     digests = [
         subprocess.run(
             [sys.executable, "-c", PRINT_DIGEST],
@@ -38,11 +38,11 @@ def test_one_fingerprint_gives_equal_digests_in_processes_with_other_hash_seeds(
     assert digests == [own, own]
 
 
-def test_another_fingerprint_shares_nothing():
+def test_another_fingerprint_shares_nothing() -> None:
     assert chain_digest(root_digest("bfloat16"), A) != chain_digest(root_digest("float32"), A)
 
 
-def test_the_same_tokens_behind_another_chain_are_another_block():
+def test_the_same_tokens_behind_another_chain_are_another_block() -> None:
     index = PrefixIndex()
     after_a, after_b = full(index, 0, index.root, A), full(index, 1, index.root, B)
     full(index, 2, after_a, (5, 6))
@@ -50,7 +50,7 @@ def test_the_same_tokens_behind_another_chain_are_another_block():
     assert index.find(after_a, (5, 6), chain_digest(after_a, (5, 6))) == 2
 
 
-def test_a_digest_alone_is_no_hit():
+def test_a_digest_alone_is_no_hit() -> None:
     index = PrefixIndex()
     digest = full(index, 0, index.root, A)
     assert index.find(index.root, A, digest) == 0
@@ -58,7 +58,7 @@ def test_a_digest_alone_is_no_hit():
     assert index.find(digest, A, digest) is None
 
 
-def test_the_longest_agreeing_sibling_is_found_inside_a_block():
+def test_the_longest_agreeing_sibling_is_found_inside_a_block() -> None:
     index = PrefixIndex()
     index.add(0, index.root, (1, 2, 9))
     index.add(1, index.root, (1, 2, 3, 4))
@@ -67,7 +67,7 @@ def test_the_longest_agreeing_sibling_is_found_inside_a_block():
     assert index.find_partial(index.root, (8, 8, 8, 8)) == (-1, 0)
 
 
-def test_a_block_written_anew_loses_its_old_name():
+def test_a_block_written_anew_loses_its_old_name() -> None:
     index = PrefixIndex()
     old = full(index, 0, index.root, A)
     full(index, 0, index.root, B)
@@ -76,7 +76,7 @@ def test_a_block_written_anew_loses_its_old_name():
     index.check_integrity()
 
 
-def test_a_dropped_block_leaves_nothing_behind():
+def test_a_dropped_block_leaves_nothing_behind() -> None:
     index = PrefixIndex()
     digest = full(index, 0, index.root, A)
     index.drop(0)
@@ -85,7 +85,7 @@ def test_a_dropped_block_leaves_nothing_behind():
     index.check_integrity()
 
 
-def test_integrity_finds_a_block_that_outlives_its_chain():
+def test_integrity_finds_a_block_that_outlives_its_chain() -> None:
     index = PrefixIndex()
     full(index, 1, full(index, 0, index.root, A), B)
     index.check_integrity()
@@ -95,6 +95,6 @@ def test_integrity_finds_a_block_that_outlives_its_chain():
 
 
 @given(st.lists(st.integers(0, 1)), st.lists(st.integers(0, 1)))
-def test_common_prefix_counts_leading_equals(a: list[int], b: list[int]):
+def test_common_prefix_counts_leading_equals(a: list[int], b: list[int]) -> None:
     agree = [x == y for x, y in zip(a, b, strict=False)]
     assert common_prefix(a, b) == (agree.index(False) if False in agree else len(agree))

@@ -22,7 +22,7 @@ def prompt(start: int, length: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("length", "is_refused"), [(31, False), (32, True), (1024, True)])
-def test_a_prompt_that_can_never_fit_the_pool_is_refused_with_the_sizes(length: int, is_refused: bool):
+def test_a_prompt_that_can_never_fit_the_pool_is_refused_with_the_sizes(length: int, is_refused: bool) -> None:
     stage = Stage(num_blocks=8, block_size=4, max_model_len=1024)
     if is_refused:
         with pytest.raises(RequestRefusedError, match=rf"{length} tokens.* holds 1024 and the KV pool 32"):
@@ -32,7 +32,7 @@ def test_a_prompt_that_can_never_fit_the_pool_is_refused_with_the_sizes(length: 
     assert stage.engine.has_work is not is_refused
 
 
-def test_a_prompt_that_fills_the_context_is_refused_and_leaves_nothing():
+def test_a_prompt_that_fills_the_context_is_refused_and_leaves_nothing() -> None:
     stage = Stage(num_blocks=64, max_model_len=20)
     with pytest.raises(RequestRefusedError, match=r"20 tokens.* holds 20 and the KV pool 256"):
         stage.add("a", prompt(100, 20))
@@ -42,7 +42,7 @@ def test_a_prompt_that_fills_the_context_is_refused_and_leaves_nothing():
     stage.engine.check_integrity()
 
 
-def test_decoding_rows_come_first_and_a_long_paste_does_not_stall_them():
+def test_decoding_rows_come_first_and_a_long_paste_does_not_stall_them() -> None:
     stage = Stage(num_blocks=300, max_num_batched_tokens=16)
     stage.add("chat", [1], 40)
     stage.step()
@@ -52,7 +52,7 @@ def test_decoding_rows_come_first_and_a_long_paste_does_not_stall_them():
         assert rows(stage) == {"chat": 1, "paste": 15}
 
 
-def test_a_short_prompt_need_not_wait_for_a_long_one():
+def test_a_short_prompt_need_not_wait_for_a_long_one() -> None:
     stage = Stage(num_blocks=300, max_num_batched_tokens=16)
     stage.add("paste", prompt(1000, 300), 1)
     stage.step()
@@ -63,7 +63,7 @@ def test_a_short_prompt_need_not_wait_for_a_long_one():
 
 
 @pytest.mark.parametrize("budget", [8, 9, 33])
-def test_the_token_budget_is_filled_and_never_exceeded(budget: int):
+def test_the_token_budget_is_filled_and_never_exceeded(budget: int) -> None:
     stage = Stage(num_blocks=300, max_num_batched_tokens=budget)
     for number in range(12):
         stage.add(str(number), prompt(100 * number + 1, 40), 3)
@@ -73,7 +73,7 @@ def test_the_token_budget_is_filled_and_never_exceeded(budget: int):
     assert used[:10] == [budget] * 10
 
 
-def test_no_prompt_starts_in_a_step_that_has_no_token_for_it():
+def test_no_prompt_starts_in_a_step_that_has_no_token_for_it() -> None:
     stage = Stage(num_blocks=300, max_num_seqs=4, max_num_batched_tokens=4)
     for number in range(4):
         stage.add(str(number), prompt(100 * number + 1, 2), 20)
@@ -82,7 +82,7 @@ def test_no_prompt_starts_in_a_step_that_has_no_token_for_it():
         assert stage.scheduler.running == [] or all(s.num_computed for s in stage.scheduler.running)
 
 
-def test_a_failed_step_takes_every_request_whose_copy_it_should_have_made():
+def test_a_failed_step_takes_every_request_whose_copy_it_should_have_made() -> None:
     stage = Stage(num_blocks=64, block_size=16, max_num_seqs=4, max_num_batched_tokens=4)
     stage.add("first", prompt(1, 12), 1)
     stage.run()
@@ -100,7 +100,7 @@ def test_a_failed_step_takes_every_request_whose_copy_it_should_have_made():
     assert stage.usage("again") == (11, 10)
 
 
-def test_a_chat_with_eight_queued_requests_does_not_starve_another():
+def test_a_chat_with_eight_queued_requests_does_not_starve_another() -> None:
     stage = Stage(max_num_seqs=1)
     for number in range(8):
         stage.add(f"a{number}", [100 * number + 1], 1, session="a")
@@ -109,7 +109,7 @@ def test_a_chat_with_eight_queued_requests_does_not_starve_another():
     assert [step.rows[0] for step in stage.runner.steps][:3] == ["a0", "b", "a1"]
 
 
-def test_background_work_waits_for_a_person():
+def test_background_work_waits_for_a_person() -> None:
     stage = Stage(max_num_seqs=1)
     stage.add("title", [1], 1, priority=1)
     stage.add("person", [7], 1)
@@ -117,7 +117,7 @@ def test_background_work_waits_for_a_person():
     assert [step.rows[0] for step in stage.runner.steps] == ["person", "title"]
 
 
-def test_background_work_is_preempted_before_a_person_who_came_later():
+def test_background_work_is_preempted_before_a_person_who_came_later() -> None:
     stage = Stage(num_blocks=4)
     stage.add("title", prompt(50, 6), 4, priority=1)
     stage.step()
@@ -128,7 +128,7 @@ def test_background_work_is_preempted_before_a_person_who_came_later():
     assert stage.outcomes["title"].token_ids == [56, 57, 58, 59]
 
 
-def test_the_newest_is_preempted_first():
+def test_the_newest_is_preempted_first() -> None:
     stage = Stage(num_blocks=6)
     for name, start in (("a", 10), ("b", 30), ("c", 50)):
         stage.add(name, prompt(start, 7), 8)
@@ -138,7 +138,7 @@ def test_the_newest_is_preempted_first():
     assert stage.outcomes["c"].token_ids == prompt(57, 8)
 
 
-def test_a_hundred_requests_with_one_prefix_compute_it_once():
+def test_a_hundred_requests_with_one_prefix_compute_it_once() -> None:
     stage = Stage(num_blocks=200, block_size=16, max_num_seqs=64, max_num_batched_tokens=512, max_model_len=2048)
     for number in range(100):
         stage.add(str(number), [*PREFIX, 1 + number], 2, session=str(number))
@@ -146,7 +146,7 @@ def test_a_hundred_requests_with_one_prefix_compute_it_once():
     assert sum(stage.usage(str(number))[1] for number in range(100)) <= 1024 + 100 + 1
 
 
-def test_a_prefix_shorter_than_a_block_is_computed_once_though_asked_at_the_same_moment():
+def test_a_prefix_shorter_than_a_block_is_computed_once_though_asked_at_the_same_moment() -> None:
     stage = Stage(num_blocks=200, block_size=256, max_num_batched_tokens=64)
     for number in range(10):
         stage.add(str(number), [*PREFIX[:200], 1 + number, 2 + number], 2)
@@ -155,7 +155,7 @@ def test_a_prefix_shorter_than_a_block_is_computed_once_though_asked_at_the_same
     assert [stage.usage(str(number)) for number in range(1, 10)] == [(200, 2)] * 9
 
 
-def test_without_prefix_caching_nobody_waits_for_a_prefix_that_will_not_be_shared():
+def test_without_prefix_caching_nobody_waits_for_a_prefix_that_will_not_be_shared() -> None:
     stage = Stage(enable_prefix_caching=False)
     stage.add("a", [*PREFIX[:20], 1], 1)
     stage.add("b", [*PREFIX[:20], 2], 1)
@@ -163,7 +163,9 @@ def test_without_prefix_caching_nobody_waits_for_a_prefix_that_will_not_be_share
     assert rows(stage) == {"a": 21, "b": 21}
 
 
-def test_a_request_that_finds_too_few_blocks_is_matched_again_only_when_some_came_back(monkeypatch: pytest.MonkeyPatch):
+def test_a_request_that_found_too_few_blocks_is_matched_again_when_some_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stage = Stage(num_blocks=8)
     stage.add("a", prompt(1, 15), 8)
     stage.step()
@@ -183,7 +185,7 @@ def test_a_request_that_finds_too_few_blocks_is_matched_again_only_when_some_cam
     assert stage.outcomes["b"].token_ids == [125, 126]
 
 
-def test_identical_tokens_computed_at_once_end_on_the_same_full_blocks():
+def test_identical_tokens_computed_at_once_end_on_the_same_full_blocks() -> None:
     stage = Stage()
     for name in ("a", "b"):
         stage.add(name, [1], 12)
@@ -196,7 +198,7 @@ def test_identical_tokens_computed_at_once_end_on_the_same_full_blocks():
 
 
 @pytest.mark.parametrize("length", [2, 40])
-def test_n_replies_come_from_one_prefill(length: int):
+def test_n_replies_come_from_one_prefill(length: int) -> None:
     stage = Stage(num_blocks=64, block_size=16)
     stage.engine.add("a", prompt(1, length), SamplingParams(n=4, max_tokens=2))
     stage.run()
@@ -204,7 +206,7 @@ def test_n_replies_come_from_one_prefill(length: int):
     assert stage.outcomes["a#3"].token_ids == [length + 1, length + 2]
 
 
-def test_a_running_fork_shares_full_blocks_and_copies_one_partial_block():
+def test_a_running_fork_shares_full_blocks_and_copies_one_partial_block() -> None:
     stage = Stage()
     stage.add("a", prompt(1, 9), 8)
     for _ in range(2):
@@ -216,6 +218,6 @@ def test_a_running_fork_shares_full_blocks_and_copies_one_partial_block():
     assert stage.runner.steps[-1].copies == ((2, 3),)
     assert (a.block_table, b.block_table) == ([0, 1, 3], [0, 1, 2])
     stage.run()
-    assert len(stage.runner.steps[-1].copies) == 0
+    assert sum(len(step.copies) for step in stage.runner.steps) == 1
     assert stage.outcomes["b"].token_ids == prompt(12, 8)
     assert stage.usage("b") == (10, 1)

@@ -20,30 +20,30 @@ def order(waiting: WaitingQueue) -> list[str]:
     return [sequence.request_id for sequence in waiting]
 
 
-def test_sessions_take_turns_and_each_is_served_in_order():
+def test_sessions_take_turns_and_each_is_served_in_order() -> None:
     waiting, _ = queue("a1", "a2", "a3", "b1", "c1", "b2")
     assert order(waiting) == ["a1", "b1", "c1", "a2", "b2", "a3"]
     assert len(waiting) == 6
 
 
-def test_a_session_that_was_served_goes_to_the_end_of_the_round():
+def test_a_session_that_was_served_goes_to_the_end_of_the_round() -> None:
     waiting, sequences = queue("a1", "a2", "b1", "b2")
     waiting.remove(sequences["a1"])
     assert order(waiting) == ["b1", "a2", "b2"]
 
 
-def test_a_request_aborted_in_the_queue_costs_its_session_no_turn():
+def test_a_request_aborted_in_the_queue_costs_its_session_no_turn() -> None:
     waiting, sequences = queue("a1", "a2", "b1")
     waiting.remove(sequences["a2"])
     assert order(waiting) == ["a1", "b1"]
 
 
-def test_background_work_waits_for_persons():
+def test_background_work_waits_for_persons() -> None:
     waiting, _ = queue("A1", "A2", "b1", "b2")
     assert order(waiting) == ["b1", "b2", "A1", "A2"]
 
 
-def test_a_preempted_request_goes_first_within_its_priority():
+def test_a_preempted_request_goes_first_within_its_priority() -> None:
     waiting, sequences = queue("A1", "b1", "A2", "b2")
     for name in ("A2", "b2"):
         waiting.remove(sequences[name])
@@ -51,7 +51,7 @@ def test_a_preempted_request_goes_first_within_its_priority():
     assert order(waiting) == ["b2", "b1", "A2", "A1"]
 
 
-def test_nothing_is_left_of_a_queue_that_was_emptied():
+def test_nothing_is_left_of_a_queue_that_was_emptied() -> None:
     waiting, sequences = queue("a1", "b1")
     waiting.push_front(Sequence("p", [1], SamplingParams()))
     for sequence in [*waiting]:
