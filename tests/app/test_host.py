@@ -87,6 +87,13 @@ async def test_the_next_turn_keeps_the_exact_ids_of_those_before(stage: HostStag
         assert store.token_ids(second.id)[: second.kept_tokens] == store.token_ids(first.id)
 
 
+async def test_a_chat_goes_on_with_another_model_and_ids_of_its_own(stage: HostStage) -> None:
+    chat = await ask(await stage.connect(), "One.")
+    assert await ask(await stage.connect("echo:2"), "Two.", chat) == chat
+    with stage.store() as store:
+        assert [(turn.reply, turn.kept_tokens) for turn in store.turns(chat)] == [("One.", 0), ("Two.", 0)]
+
+
 async def test_two_clients_stream_side_by_side(stage: HostStage) -> None:
     one, two = await stage.connect("echo:3"), await stage.connect("echo:3")
     heard: list[str] = []

@@ -28,8 +28,11 @@ def plan_new(prompt: str, system: str | None) -> Plan:
     return Plan([*head, Message("user", prompt)])
 
 
-def plan_next(store: Store, paths: Paths, chat_id: str, prompt: str) -> Plan:
-    """The plan of a further turn. Raises StoreError, and RequestRejectedError while the chat's last turn is running."""
+def plan_next(store: Store, paths: Paths, model: str, chat_id: str, prompt: str) -> Plan:
+    """The plan of a further turn; the ids of another model are not known to ours.
+
+    Raises StoreError, and RequestRejectedError while the chat's last turn is running.
+    """
     chat = store.chat(chat_id)
     if chat.last_status is TurnStatus.RUNNING and reap(store, paths):
         chat = store.chat(chat.id)
@@ -37,7 +40,8 @@ def plan_next(store: Store, paths: Paths, chat_id: str, prompt: str) -> Plan:
         raise busy_error()
     turns = store.turns(chat.id)
     messages = [*plan_new("", chat.system).messages[:-1], *_messages(turns), Message("user", prompt)]
-    return Plan(messages, chat, store.token_ids(turns[-1].id) if turns else ())
+    known_ids = store.token_ids(turns[-1].id) if turns and chat.model == model else ()
+    return Plan(messages, chat, known_ids)
 
 
 def begin(store: Store, plan: Plan, text: str, prompt: Prompt, host: str, model: str) -> Turn:

@@ -162,7 +162,7 @@ class Turns:
         if submit.chat_id is None:
             return plan_new(submit.prompt, submit.system)
         await self._pay()
-        return await self.store.run(plan_next, self.paths, submit.chat_id, submit.prompt)
+        return await self.store.run(plan_next, self.paths, self.model, submit.chat_id, submit.prompt)
 
     def _claim(self, turn: LiveTurn, plan: Plan) -> None:
         """Two requests may have planned at once; the first one has the chat."""
