@@ -65,6 +65,8 @@ def begin(arguments: list[str], env: dict[str, str]) -> "subprocess.Popen[bytes]
         ([], "Nothing to ask"),
         (["ask", "  "], "Nothing to ask"),
         (["--nonsense", "hi"], "No such option"),
+        (["-m", "smollm2", "hi"], 'Did you mean "smollm2-135m"?'),
+        (["models", "pull", "smollm2"], 'Did you mean "smollm2-135m"?'),
         (["chats", "nonsense"], "No such command"),
         (["engine", "status", "hi"], "unexpected extra argument"),
     ],
@@ -79,7 +81,6 @@ def test_wrong_usage_exits_2_with_a_hint_on_stderr(octavo: Run, arguments: list[
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["-m", "smollm2", "hi"], 'Did you mean "smollm2-135m"?'),
         (["hi"], "Fetch it: octavo models pull smollm2-135m"),
         (["-c", "hi"], "no chat yet"),
         (["chats", "show", "abc"], "no chat"),
@@ -105,6 +106,16 @@ def test_a_mistake_in_the_config_is_told_by_every_command_that_needs_it(octavo: 
         done = octavo(*arguments)
         assert (done.returncode, done.stdout) == (1, "")
         assert 'Did you mean "block_size"?' in done.stderr
+
+
+def test_a_wrong_model_in_the_config_is_a_refusal_that_names_the_file(octavo: Run, tmp_path: Path) -> None:
+    file = tmp_path / "config" / "config.toml"
+    file.parent.mkdir()
+    file.write_text('model = "smollm2"')
+    done = octavo("hi")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("octavo: config.toml: ")
+    assert 'Did you mean "smollm2-135m"?' in done.stderr
 
 
 @pytest.mark.parametrize("noun", ["chats", "models", "engine", "config"])

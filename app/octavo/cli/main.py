@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from octavo import __version__
-from octavo.errors import OctavoError
+from octavo.errors import ModelNameError, OctavoError
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def run(arguments: list[str]) -> int:
         if not _is_expected(error):
             raise
         click.echo(f"octavo: {one_line(str(error))}", err=True)
-        return 1
+        return 2 if isinstance(error, ModelNameError) else 1
     return result if isinstance(result, int) else 0
 
 

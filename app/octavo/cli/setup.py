@@ -3,6 +3,7 @@
 import msgspec
 
 from octavo.config import Settings, load_settings
+from octavo.errors import ConfigError, ModelNameError
 from octavo.launcher import is_echo
 from octavo.models.names import canonical_name
 from octavo.paths import Paths
@@ -17,7 +18,12 @@ def load() -> tuple[Settings, Paths]:
 def with_model(settings: Settings, model: str | None) -> Settings:
     """Settings whose model is `model` (None: the configured one), named alike from every working folder.
 
-    Raises ModelNameError.
+    Raises ModelNameError for `model`, ConfigError for the configured one.
     """
     name = model or settings.model
-    return msgspec.structs.replace(settings, model=name if is_echo(name) else canonical_name(name))
+    try:
+        return msgspec.structs.replace(settings, model=name if is_echo(name) else canonical_name(name))
+    except ModelNameError as error:
+        if model:
+            raise
+        raise ConfigError(f"config.toml: {error.message}", error.remedy) from error
