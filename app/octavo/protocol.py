@@ -124,6 +124,12 @@ class TurnStarted(Frame, frozen=True):
     cached_tokens: int
 
 
+class TurnPreempted(Frame, frozen=True):
+    """The blocks ran out and a request waits in the queue again; its text stays, its next TurnDelta says it goes on."""
+
+    request: int
+
+
 class TurnDelta(Frame, frozen=True):
     """Newly visible text; coalesced to one each 30 ms and request, the first at once."""
 
@@ -200,5 +206,5 @@ class Status(Frame, frozen=True):
 
 
 ClientFrame = Hello | Submit | Watch | Stop | GetStatus | Shutdown
-RequestFrame = Accepted | Rejected | TurnStarted | TurnDelta | Notice | TurnFinished
+RequestFrame = Accepted | Rejected | TurnStarted | TurnPreempted | TurnDelta | Notice | TurnFinished
 HostFrame = Welcome | Ready | HostFailed | RequestFrame | Status

@@ -4,9 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from octavo.errors import OctavoError, RequestRejectedError
-from octavo.protocol import Accepted, Notice, Rejected, RequestFrame, TurnDelta, TurnFinished, TurnStarted
+from octavo.protocol import (
+    Accepted,
+    Notice,
+    Rejected,
+    RequestFrame,
+    TurnDelta,
+    TurnFinished,
+    TurnPreempted,
+    TurnStarted,
+)
 
-ReplyFrame = Accepted | TurnStarted | TurnDelta | Notice | TurnFinished
+ReplyFrame = Accepted | TurnStarted | TurnPreempted | TurnDelta | Notice | TurnFinished
 
 
 class Reply:

@@ -26,7 +26,7 @@ from octavo.changes import (
 from octavo.client import Client
 from octavo.errors import OctavoError, RequestRejectedError
 from octavo.listeners import Listeners
-from octavo.protocol import Accepted, Notice, TurnDelta, TurnFinished, TurnStarted
+from octavo.protocol import Accepted, Notice, TurnDelta, TurnFinished, TurnPreempted, TurnStarted
 from octavo.reply import Reply, ReplyFrame
 from octavo.store_errors import naming_store_errors
 from octavo.turn_view import TurnView, is_up_to_date
@@ -251,7 +251,10 @@ class Session:
             case TurnStarted():
                 turn.cached_tokens = frame.cached_tokens
                 self._set_state(SessionState.ANSWERING)
+            case TurnPreempted():
+                self._set_state(SessionState.QUEUED)
             case TurnDelta():
+                self._set_state(SessionState.ANSWERING)
                 turn.append(frame)
                 self._listeners.tell(TextAppended(self._turns.index(turn), frame.text))
             case Notice():

@@ -14,11 +14,13 @@ from tests.app.host_stage import DEADLINE_S, LONG, HostStage, host_stage, until
 from octavo.client import Client
 from octavo.errors import HostError, RequestRejectedError
 from octavo.host import connection as host_connection
-from octavo.host import server
+from octavo.host import engine_thread, server
 from octavo.host.bookkeeping import title_of
 from octavo.host.connection import Connection
+from octavo.host.turns import Turns
 from octavo.launcher import HostSpec
-from octavo.protocol import Notice, Submit, TurnDelta, TurnFinished
+from octavo.protocol import Accepted, Notice, Submit, TurnDelta, TurnFinished, TurnPreempted, TurnStarted
+from octavo.session import SessionState, StateChanged
 from octavo.wire import pack, read_body
 from octavo_data import Store, StoreWriteError, TurnStatus
 from octavo_engine.echo import load_echo
@@ -101,7 +103,7 @@ async def test_a_stop_right_behind_its_request_is_heard(monkeypatch: pytest.Monk
     [
         (MemoryError(), "does not fit into the memory"),
         (ImportError("libcudart.so: cannot open"), "libcudart"),
-        (RuntimeError("bad magic\nand a long tale"), "RuntimeError: bad magic. `octavo"),
+        (RuntimeError("bad magic\nand a long tale"), "RuntimeError: bad magic. Its log has more: /"),
     ],
 )
 async def test_what_went_wrong_with_the_model_is_one_line_and_a_remedy(
@@ -185,6 +187,59 @@ async def test_a_status_that_cannot_be_told_is_an_error_and_no_wait(monkeypatch:
         with pytest.raises(RequestRejectedError, match="ZeroDivisionError"):
             await client.status()
         assert [text async for text in client.submit("Hello.").text()]
+
+
+async def test_a_request_whose_handler_fails_is_answered_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with host_inside(monkeypatch, lambda _: load_echo(step_ms=2)) as (_, client, _):
+        other = client.submit("A question of some length.")
+        await other.accepted()
+        with monkeypatch.context() as patch:
+            patch.setattr(Turns, "watch", lambda *_: 1 / 0)
+            with pytest.raises(RequestRejectedError, match="ZeroDivisionError") as caught:
+                await client.watch("any").accepted()
+        assert caught.value.remedy.endswith(".log")
+        assert "".join([text async for text in other.text()]) == "A question of some length."
+
+
+async def test_a_turn_that_is_preempted_is_queued_again_until_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load_echo(num_blocks=20, step_ms=1)  # 320 tokens; the two need twice about 200
+    async with host_inside(monkeypatch, lambda _: loaded) as (stage, client, _):
+        workspace = await stage.workspace("echo")
+        one, two = workspace.new(), workspace.new()
+        states: list[SessionState] = []
+        two.subscribe(lambda change: states.append(change.state) if isinstance(change, StateChanged) else None)
+        await one.ask("a" * 100)
+        await two.ask("b" * 100)
+        await until(lambda: states[-1:] == [SessionState.QUEUED] and two.turns[0].reply)
+        late = [frame async for frame in client.watch(two.chat_id or "")]
+        await until(lambda: not (one.is_busy or two.is_busy))
+        assert [one.turns[0].reply, two.turns[0].reply] == ["a" * 100, "b" * 100]
+    queued, answering = SessionState.QUEUED, SessionState.ANSWERING
+    assert states == [queued, answering, queued, answering, SessionState.IDLE]
+    kinds = [type(frame) for frame in late]
+    assert kinds[:4] == [Accepted, TurnStarted, TurnDelta, TurnPreempted]
+    assert kinds[4:] == [TurnDelta] * (len(kinds) - 5) + [TurnFinished]
+
+
+async def test_a_lost_block_is_found_when_work_runs_out_and_ends_the_host(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = load_echo()
+    checks: list[None] = []
+    monkeypatch.setattr(engine_thread, "QUIET_S", 0.01)
+    monkeypatch.setattr(loaded.engine, "check_integrity", lambda: checks.append(None))
+    async with host_inside(monkeypatch, lambda _: loaded) as (_, client, serving):
+        await client.submit("Hello.").accepted()
+        await until(lambda: checks)
+        loaded.engine._scheduler.manager.pool.take()
+        monkeypatch.undo()
+        monkeypatch.setattr(server, "LAST_WORDS_S", 0.0)
+        reply = client.submit("Hello.")
+        assert [text async for text in reply.text()]
+        assert await serving == 1
+        assert client.failure is not None
+        assert "ref counts differ" in client.failure.error
+    assert "the engine broke down" in caplog.text
 
 
 async def test_what_our_frames_cannot_carry_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

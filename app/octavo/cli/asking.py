@@ -15,7 +15,7 @@ from octavo.cli.setup import load, with_model
 from octavo.client import Client
 from octavo.config import Settings
 from octavo.errors import HostError, OctavoError
-from octavo.launcher import connect
+from octavo.launcher import HostSpec, connect
 from octavo.paths import Paths
 from octavo.protocol import Accepted, Notice, TurnDelta, TurnFinished
 from octavo.reply import Reply
@@ -69,7 +69,7 @@ def answer(question: Question, *, is_json: bool, is_usage: bool) -> int:
         print_json(_as_json(said, said.finished), indent=-1)  # token ids would fill a screen
     if is_usage and said.finished:
         click.echo(_usage_line(said.finished), err=True)
-    return _exit_code(said)
+    return _exit_code(said, settings, paths)
 
 
 def _choose_chat(question: Question, settings: Settings, paths: Paths) -> tuple[str | None, Settings]:
@@ -144,12 +144,13 @@ def _no_show(_text: str) -> None:
     pass
 
 
-def _exit_code(said: Answer) -> int:
+def _exit_code(said: Answer, settings: Settings, paths: Paths) -> int:
     if said.is_interrupted:
         return INTERRUPTED
     assert said.finished
     if said.finished.stop_reason is StopReason.FAILED:
-        raise HostError(f"The reply failed: {said.finished.error}", "Ask again; the log says more.")
+        log_file = HostSpec.of(settings, paths).log_file
+        raise HostError(f"The reply failed: {said.finished.error}", f"Ask again; the log says more: {log_file}")
     if said.finished.stop_reason is StopReason.KV_FULL:
         click.echo("octavo: the reply ended early, because the memory for its context is full.", err=True)
     return 0

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from octavo_engine.engine import Engine
@@ -12,6 +12,7 @@ from octavo_engine.events import Event
 from octavo_engine.loaded import Loaded, ModelInfo
 
 log = logging.getLogger(__name__)
+QUIET_S = 0.5
 T = TypeVar("T")
 Job = Callable[[Loaded], None]
 
@@ -85,7 +86,7 @@ class EngineThread:
     def _work(self, loaded: Loaded) -> bool:
         """Do what was asked for, then one step; whether to go on."""
         engine = loaded.engine
-        for job in self._take(is_idle=not engine.has_work):
+        for job in self._take(None if engine.has_work else engine):
             if job is None:
                 return False
             job(loaded)
@@ -96,14 +97,21 @@ class EngineThread:
     def _step(self, engine: Engine) -> None:
         if events := engine.step():
             self._post(self._on_events, events)
-        if not engine.has_work:
-            engine.check_integrity()
 
-    def _take(self, *, is_idle: bool) -> Sequence[Job | None]:
-        jobs = [self._jobs.get()] if is_idle else []
+    def _take(self, idle: Engine | None) -> Sequence[Job | None]:
+        """What was asked for since; with an idle engine it waits for something."""
+        jobs = [self._next_job(idle)] if idle else []
         while not self._jobs.empty():  # nobody else takes from it
             jobs.append(self._jobs.get_nowait())
         return jobs
+
+    def _next_job(self, engine: Engine) -> Job | None:
+        """Wait for a job; in the first quiet moment the blocks are counted, which may take 0.3 s on a large GPU."""
+        try:
+            return self._jobs.get(timeout=QUIET_S)
+        except Empty:
+            engine.check_integrity()
+            return self._jobs.get()
 
     def _post(self, function: Callable[..., Any], *values: Any) -> None:
         try:

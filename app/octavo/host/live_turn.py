@@ -6,9 +6,18 @@ from dataclasses import dataclass
 
 from octavo.host.bookkeeping import Ending
 from octavo.host.connection import Connection
-from octavo.protocol import Accepted, HostFrame, Notice, Rejected, TurnDelta, TurnFinished, TurnStarted
+from octavo.protocol import (
+    Accepted,
+    HostFrame,
+    Notice,
+    Rejected,
+    TurnDelta,
+    TurnFinished,
+    TurnPreempted,
+    TurnStarted,
+)
 from octavo_data import TurnStatus
-from octavo_engine.events import Delta, Event, Finished, Started, StopReason, Timings, Usage
+from octavo_engine.events import Delta, Event, Finished, Preempted, Started, StopReason, Timings, Usage
 
 COALESCE_S = 0.03
 
@@ -40,6 +49,7 @@ class LiveTurn:
         self._texts: list[str] = []
         self._notices: list[tuple[str, str]] = []
         self._started: Started | None = None
+        self._is_preempted = False
         self._num_prompt_tokens: int | None = None  # None until it is announced
         self._num_sent_texts = 0
         self._num_sent_tokens = 0
@@ -65,7 +75,13 @@ class LiveTurn:
                 self._started = event
                 if self.is_announced:
                     self._tell(self._started_frame)
+            case Preempted():
+                self._send_now()
+                self._is_preempted = True
+                if self.is_announced:
+                    self._tell(_preempted_frame)
             case Delta():
+                self._is_preempted = False
                 self._texts.append(event.text)
                 self.token_ids += event.token_ids
                 self.has_unflushed = True
@@ -177,6 +193,8 @@ class LiveTurn:
         if self._texts:
             send(TurnDelta(request=number, text=self.text, num_tokens=len(self.token_ids)))
             self._mark_sent()
+        if self._is_preempted:
+            send(_preempted_frame(number))
 
     def _started_frame(self, number: int) -> HostFrame:
         assert self._started is not None
@@ -185,3 +203,7 @@ class LiveTurn:
     def _tell(self, frame_for: Callable[[int], HostFrame]) -> None:
         for follower in self.followers:
             follower.connection.send(frame_for(follower.number))
+
+
+def _preempted_frame(number: int) -> HostFrame:
+    return TurnPreempted(request=number)

@@ -7,8 +7,6 @@ from octavo_engine.config import EngineConfig
 from octavo_engine.errors import EngineError
 from octavo_engine.loaded import Loaded
 
-_CHECK = "`octavo doctor` says what is missing."
-
 
 def load(spec: HostSpec) -> Loaded:
     """The engine of this host; runs in the step thread and takes seconds. Raises whatever goes wrong, see `explain`."""
@@ -26,8 +24,9 @@ def engine_config(settings: Settings) -> EngineConfig:
     return EngineConfig(**settings.engine_settings())
 
 
-def explain(error: BaseException, model: str) -> OctavoError:
+def explain(error: BaseException, spec: HostSpec) -> OctavoError:
     """Why the model could not be loaded, for a person."""
+    model, log = spec.model, f"Its log has more: {spec.log_file}"
     what = str(error).strip().split("\n")[0][:300]
     if isinstance(error, OctavoError):
         return error
@@ -39,8 +38,8 @@ def explain(error: BaseException, model: str) -> OctavoError:
         )
         return HostError(f"{model} does not fit into the memory of the device", remedy)
     if isinstance(error, ImportError):
-        return HostError(f"{model} cannot be loaded: {what}", _CHECK)
-    return HostError(f"{model} cannot be loaded: {type(error).__name__}: {what}", _CHECK)
+        return HostError(f"{model} cannot be loaded: {what}", log)
+    return HostError(f"{model} cannot be loaded: {type(error).__name__}: {what}", log)
 
 
 def _load_echo(model: str, config: EngineConfig) -> Loaded:

@@ -64,7 +64,7 @@ class Host:
         self._failure: HostFailed | None = None
         self._engine = EngineThread(lambda: load(spec))
         self._store = StoreThread(spec.paths.store_file)
-        self._turns = Turns(spec.key, spec.model, spec.paths, self._store, self._engine, self._rest)
+        self._turns = Turns(spec, self._store, self._engine, self._rest)
 
     async def run(self) -> int:
         """Serve until told to end; 0, or 1 when the model or the engine failed."""
@@ -89,13 +89,29 @@ class Host:
         self._handlers[handler] = connection
         try:
             async for frame in connection.frames():
-                self._handle(connection, frame)
+                self._answer(connection, frame)
         except Exception:  # a border: one client's bug must not take the others along
             log.exception("a connection failed")
         finally:
             del self._handlers[handler]
             writer.close()
             self._leave(connection)
+
+    def _answer(self, connection: Connection, frame: ClientFrame) -> None:
+        try:
+            self._handle(connection, frame)
+        except Exception as error:  # a border: nobody may wait for ever, and the client's other requests go on
+            log.exception("a request failed")
+            if isinstance(frame, Submit | Watch | Stop | GetStatus):
+                connection.send(self._failed(frame.request, error))
+
+    def _failed(self, number: int, error: Exception) -> Rejected:
+        """The answer to a request that met a bug of ours."""
+        return Rejected(
+            request=number,
+            error=f"The host failed on this request: {error!r}",
+            remedy=f"Its log has more: {self._spec.log_file}",
+        )
 
     def _handle(self, connection: Connection, frame: ClientFrame) -> None:
         match frame:
@@ -139,7 +155,7 @@ class Host:
             status = await self._status(self._info) if self._info else None
         except Exception as error:  # a border: the client must not wait for ever
             log.exception("the engine's counts cannot be told")
-            connection.send(Rejected(request=number, error=f"The engine cannot be counted: {error!r}", remedy=""))
+            connection.send(self._failed(number, error))
         else:
             connection.send(Status(request=number, engine=status))
 
@@ -167,13 +183,13 @@ class Host:
         try:
             self._info = await self._engine.loaded
         except Exception as error:  # a border: whatever a model's files made of it
-            await self._fail(explain(error, self._spec.model))
+            await self._fail(explain(error, self._spec))
             return
         self._tell_all(Ready(device=self._info.device, max_model_len=self._info.max_model_len))
         try:
             await self._engine.crashed
         except Exception as error:  # a border: a bug of ours in a step
-            await self._fail(HostError(f"The engine broke down: {error!r}", f"The log has more: {self._spec.log_file}"))
+            await self._fail(HostError(f"The engine broke down: {error!r}", f"Its log has more: {self._spec.log_file}"))
 
     async def _fail(self, why: OctavoError) -> None:
         log.error("%s", why)

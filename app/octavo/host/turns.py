@@ -11,7 +11,7 @@ from octavo.host.connection import Connection
 from octavo.host.engine_thread import EngineThread
 from octavo.host.live_turn import Follower, LiveTurn
 from octavo.host.store_thread import StoreThread
-from octavo.paths import Paths
+from octavo.launcher import HostSpec
 from octavo.protocol import Rejected, Submit, Watch
 from octavo_data import ChatMovedError, StoreError, TurnClosedError, TurnStatus
 from octavo_engine.errors import EngineError
@@ -41,11 +41,9 @@ class _Running:
 
 @dataclass(slots=True)
 class Turns:
-    """Runs and stores turns, and lets clients follow and stop them. `name` is the host's in the store."""
+    """Runs and stores turns, and lets clients follow and stop them."""
 
-    name: str
-    model: str
-    paths: Paths
+    spec: HostSpec  # its key is the host's name in the store
     store: StoreThread
     engine: EngineThread
     on_idle: Callable[[], None]  # the last turn is over
@@ -133,7 +131,7 @@ class Turns:
             turn.reject(str(error), "")
         except Exception as error:  # a border: a turn's bug must not take the host along
             log.exception("a turn failed")
-            turn.reject(f"The host failed on this request: {error!r}", "Its log has more.")
+            turn.reject(f"The host failed on this request: {error!r}", f"Its log has more: {self.spec.log_file}")
 
     def _forget(self, turn: LiveTurn, task: "asyncio.Task[None]") -> None:
         """Also called for a task that was cancelled before its first line."""
@@ -162,7 +160,7 @@ class Turns:
         if submit.chat_id is None:
             return plan_new(submit.prompt, submit.system)
         await self._pay()
-        return await self.store.run(plan_next, self.paths, self.model, submit.chat_id, submit.prompt)
+        return await self.store.run(plan_next, self.spec.paths, self.spec.model, submit.chat_id, submit.prompt)
 
     def _claim(self, turn: LiveTurn, plan: Plan) -> None:
         """Two requests may have planned at once; the first one has the chat."""
@@ -176,7 +174,7 @@ class Turns:
         if not submit.store:
             return
         try:
-            stored = await self.store.run(begin, plan, submit.prompt, prompt, self.name, self.model)
+            stored = await self.store.run(begin, plan, submit.prompt, prompt, self.spec.key, self.spec.model)
         except ChatMovedError:
             raise
         except StoreError as error:
