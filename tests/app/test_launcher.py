@@ -52,6 +52,18 @@ async def test_a_missing_model_is_told_before_anything_starts(paths: Paths) -> N
     assert not paths.state_dir.exists()
 
 
+@pytest.mark.parametrize("own", [None, "7"])
+async def test_a_core_is_left_to_others_unless_the_user_says_otherwise(
+    stage: HostStage, monkeypatch: pytest.MonkeyPatch, own: str | None
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if own:
+        monkeypatch.setenv("OMP_NUM_THREADS", own)
+    client = await stage.connect()
+    num_threads = int(psutil.Process(client.pid).environ()["OMP_NUM_THREADS"])
+    assert num_threads == int(own or max(1, len(psutil.Process().cpu_affinity()) - 1))
+
+
 async def test_without_starting_an_absent_host_is_an_error_with_a_remedy(paths: Paths) -> None:
     with pytest.raises(HostAbsentError, match="octavo engine start"):
         await launcher.connect(Settings(), paths, model="echo", start=False)
