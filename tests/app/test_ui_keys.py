@@ -3,6 +3,7 @@
 import pytest
 from tests.app.ui_stage import Stage, stored
 from textual import events
+from textual.message import Message
 
 from octavo.session import SessionState
 from octavo.workspace import HostState, HostView
@@ -164,6 +165,35 @@ async def test_a_crash_in_a_worker_is_reported_and_the_app_goes_on() -> None:
         await stage.press(*"hi", "enter")
         assert "Octavo itself" in stage.banner
         await stage.press("x")
+        assert (stage.typed, stage.app.is_running) == ("x", True)
+
+
+class Trouble(Message):
+    """Something whose handler fails."""
+
+
+@pytest.mark.parametrize("part", ["app", "view", "composer", "transcript", "chats"])
+async def test_a_handler_that_fails_is_reported_and_the_app_goes_on(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Stage(stored("One", "1", ("p", "r")), chat_id="1").open() as stage:
+        app, view = stage.app, stage.app.view
+        pump = {"app": app, "view": view, "composer": view.composer, "transcript": view.transcript, "chats": app.chats}[
+            part
+        ]
+        monkeypatch.setattr(type(pump), "on_trouble", lambda _: 1 / 0, raising=False)
+        for _ in range(2):
+            view.banner.say("")
+            pump.post_message(Trouble())
+            await stage.settle()
+            assert "ZeroDivisionError" in stage.banner
+        await stage.press("x")
+        assert (stage.typed, app.is_running) == ("x", True)
+
+
+async def test_a_key_whose_action_fails_is_reported_and_the_app_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Stage(stored("One", "1", ("p", "r")), chat_id="1").open() as stage:
+        monkeypatch.setattr(stage.workspace, "new", lambda: 1 / 0)
+        await stage.press("ctrl+n", "x")
+        assert "ZeroDivisionError" in stage.banner
         assert (stage.typed, stage.app.is_running) == ("x", True)
 
 

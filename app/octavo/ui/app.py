@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from time import monotonic
 from typing import Any, ClassVar
 
@@ -19,9 +20,10 @@ from octavo.paths import Paths
 from octavo.session import Change, Noticed, Session, TextAppended, TurnEnded, TurnRefused, TurnsReplaced
 from octavo.ui.chat_list import ChatList
 from octavo.ui.chat_view import ChatView
-from octavo.ui.messages import SessionChanged, WorkspaceChanged
+from octavo.ui.messages import HandlerFailed, SessionChanged, WorkspaceChanged
 from octavo.ui.plain import encodable
 from octavo.ui.status_line import KeyLine, StatusLine
+from octavo.ui.sturdy import Sturdy
 from octavo.ui.theme import LAMPLIGHT
 from octavo.ui.words import cached_words, sentences
 from octavo.workspace import HostChanged, Workspace, WorkspaceChange
@@ -33,7 +35,7 @@ POLL_S = 1.0
 QUIT_NOTICE = "Press ctrl+c again to quit"
 
 
-class OctavoApp(App[int]):
+class OctavoApp(Sturdy, App[int]):
     """Looks at the sessions of a workspace; all generation belongs to them."""
 
     TITLE = "Octavo"
@@ -51,8 +53,9 @@ class OctavoApp(App[int]):
         Binding("ctrl+q", "quit", priority=True),
     ]
 
-    def __init__(self, workspace: Workspace, chat_id: str | None = None) -> None:
+    def __init__(self, workspace: Workspace, chat_id: str | None = None, log_file: Path | None = None) -> None:
         super().__init__()
+        self._log_file = log_file
         self.register_theme(LAMPLIGHT)
         self.theme = LAMPLIGHT.name
         self.workspace = workspace
@@ -273,13 +276,17 @@ class OctavoApp(App[int]):
         if event.state is WorkerState.ERROR and event.worker.error is not None:
             self._report(event.worker.error)
 
+    def on_handler_failed(self, message: HandlerFailed) -> None:
+        self._report(message.error)
+
     def _report(self, error: BaseException) -> None:
         """Whatever went wrong, the app stays usable and says so."""
         if isinstance(error, OctavoError):
             text = sentences(error.message, error.remedy)
         else:
             log.error("in the terminal UI", exc_info=error)
-            text = f"Something went wrong in Octavo itself ({error!r}). The log has the details."
+            where = f" The log has the details: {self._log_file}" if self._log_file else ""
+            text = f"Something went wrong in Octavo itself ({error!r}).{where}"
         if self.view.session is not None:
             self.view.trouble(self.view.session, text)
         self.view.banner.say(text)
@@ -290,4 +297,4 @@ def run(settings: Settings, paths: Paths, *, model: str | None = None, chat_id: 
     workspace = Workspace(settings, paths, model=model)
     paths.log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     logging.basicConfig(filename=paths.log_file, level=logging.WARNING)  # stderr is the screen
-    return OctavoApp(workspace, chat_id).run() or 0
+    return OctavoApp(workspace, chat_id, paths.log_file).run() or 0

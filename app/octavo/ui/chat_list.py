@@ -15,12 +15,13 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from octavo.session import Session
+from octavo.ui.sturdy import Sturdy
 from octavo.ui.words import Look, look_of, title_of
 
 RAIL_WIDTH = 8  # narrower than this, only the signs are shown
 
 
-class ChatList(ScrollView, can_focus=False):
+class ChatList(Sturdy, ScrollView, can_focus=False):
     """Draws sessions, owns none; a click asks for one."""
 
     ALLOW_SELECT = False

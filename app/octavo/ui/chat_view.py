@@ -12,6 +12,7 @@ from textual.message import Message
 from octavo.session import Session, SessionState, TurnView
 from octavo.ui.composer import Composer
 from octavo.ui.panels import Banner, Heading, Welcome
+from octavo.ui.sturdy import Sturdy
 from octavo.ui.transcript import Transcript
 from octavo.ui.words import LOOKS, host_words, note_of, title_of
 from octavo.workspace import HostView
@@ -19,7 +20,7 @@ from octavo.workspace import HostView
 HostOf = Callable[[], HostView]
 
 
-class ChatView(Vertical):
+class ChatView(Sturdy, Vertical):
     """Shows `session`; what is typed is its draft, and what went wrong in a chat stays with that chat."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

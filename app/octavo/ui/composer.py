@@ -9,10 +9,12 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import TextArea
 
+from octavo.ui.sturdy import Sturdy
+
 NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter")
 
 
-class Composer(TextArea):
+class Composer(Sturdy, TextArea):
     """Where a message is written."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+shift+z", "redo", show=False)]

@@ -17,6 +17,13 @@ class SessionChanged(Message):
 
 
 @dataclass
+class HandlerFailed(Message):
+    """A handler of some message raised: a bug of ours."""
+
+    error: Exception
+
+
+@dataclass
 class WorkspaceChanged(Message):
     """The list of chats or the host is another one."""
 

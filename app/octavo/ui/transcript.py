@@ -13,12 +13,13 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from octavo.session import Session, TurnView
+from octavo.ui.sturdy import Sturdy
 from octavo.ui.turn_block import MARGIN, Palette, Part, TurnBlock
 
 NoteOf = Callable[[Session, TurnView], str]
 
 
-class Transcript(ScrollView, can_focus=False):
+class Transcript(Sturdy, ScrollView, can_focus=False):
     """Shows the turns of one session; it follows the end only while it is at the end."""
 
     ALLOW_SELECT = True
