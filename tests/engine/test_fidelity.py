@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationMixin, PreTrainedModel
 
 from octavo_engine.config import EngineConfig
 from octavo_engine.events import Delta
@@ -47,6 +47,7 @@ def expected(reference: PreTrainedModel, prompts: list[list[int]]) -> list[list[
 
 @torch.inference_mode()
 def generate(model: PreTrainedModel, prompt: list[int]) -> list[int]:
+    assert isinstance(model, GenerationMixin)
     ids = torch.tensor([prompt])
     out = model.generate(
         ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NUM_NEW, eos_token_id=None
