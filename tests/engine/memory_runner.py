@@ -17,6 +17,7 @@ from octavo_engine.sequence import Sequence
 END_ID = 0
 VOCABULARY = 6
 GARBAGE = -1
+TOLD_TO_FAIL = "this step was told to fail"
 NextId = Callable[[SequenceOf[int], int], int]
 
 
@@ -105,7 +106,7 @@ class MemoryRunner:
             for slot in batch.slots:
                 self._memory[slot] = GARBAGE
         self.fails = ""
-        raise RuntimeError("this step was told to fail")
+        raise RuntimeError(TOLD_TO_FAIL)
 
 
 @dataclass(slots=True)
@@ -195,6 +196,9 @@ class Stage:
             outcome.token_ids += event.token_ids
             outcome.text += event.text
         elif isinstance(event, Finished):
+            assert event.error in ("", f"RuntimeError('{TOLD_TO_FAIL}')"), (
+                event.error
+            )  # the engine reports what the runner asserts
             outcome.finished = event
 
 
