@@ -9,6 +9,8 @@ import pytest
 from octavo.models.pull import pull
 from octavo.paths import Paths
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: with more, each waits for the others
+
 
 @pytest.fixture(scope="session", autouse=True)
 def no_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -37,9 +37,7 @@ class Home:
 
     @property
     def env(self) -> dict[str, str]:
-        # one thread: with two, each waits for the other, and then for whatever else keeps the machine busy
-        own = {"OCTAVO_HOME": str(self.folder), "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-        return os.environ | own
+        return os.environ | {"OCTAVO_HOME": str(self.folder), "PYTHONPATH": os.pathsep.join(sys.path)}
 
     def run(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
