@@ -17,7 +17,9 @@ class Batch:
     have KV. `token_ids`, `positions` and `slots` are flat over all rows, in row order; slot s is offset
     s % block_size of block s // block_size. `samples[r]` says that the row's last token is the sequence's last, so
     that a next id is drawn from it. `copies` (source, destination) of whole blocks run before anything is written.
-    The block tables are the sequences' own lists, not copies: planning stays flat in context length.
+    The block tables are the sequences' own lists, not copies: planning stays flat in context length. `num_steps` above
+    1, only for rows that all decode, asks for so many tokens in a row: each step's id is the next one's input, and the
+    tables have room for all of them.
     """
 
     sequences: list[Sequence] = field(default_factory=list)
@@ -28,6 +30,7 @@ class Batch:
     positions: list[int] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
+    num_steps: int = 1
 
     def add(self, sequence: Sequence, num_tokens: int, block_size: int) -> None:
         """Append a row that computes the next `num_tokens` tokens of a sequence whose table covers them."""
@@ -56,7 +59,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """One sampled id for each row with `samples` true, in row order; `logprobs` likewise if any row asked for them."""
+    """One sampled id for each row with `samples` true, in row order, step after step.
+
+    `logprobs` likewise, if any row asked for them.
+    """
 
     token_ids: SequenceOf[int]
     logprobs: SequenceOf[TokenLogprobs | None] = ()

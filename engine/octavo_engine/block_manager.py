@@ -95,6 +95,16 @@ class BlockManager:
             return []
         return self._writable(sequence, sequence.num_computed)
 
+    def can_extend(self, sequences: Iterable[Sequence], num_tokens: int) -> bool:
+        """Whether all these decoding sequences can have slots for `num_tokens` more tokens at once."""
+        needed = sum(self._num_missing(sequence, num_tokens) for sequence in sequences)
+        return needed <= self.pool.num_available
+
+    def extend(self, sequence: Sequence, num_tokens: int) -> None:
+        """Append the blocks of a sequence's next `num_tokens` tokens; `grow` made the first slot writable."""
+        for _ in range(self._num_missing(sequence, num_tokens)):
+            sequence.block_table.append(self._take())
+
     def release_sources(self, copies: Iterable[tuple[int, int]]) -> None:
         """Let go of the sources of copies that ran."""
         for source, _ in copies:
@@ -168,6 +178,12 @@ class BlockManager:
         for block in reversed(self._pins.pop(name, ())):
             self._release(block)
 
+    def clear_cache(self) -> None:
+        """Forget all that is computed and not in use."""
+        for block in [b for b in range(self.pool.num_blocks) if self.pool.is_cached(b)]:
+            self.index.drop(block)
+            self.pool.drop(block)
+
     def yield_pin(self) -> bool:
         """Give up the oldest pin, because a request could not run otherwise; false when there is none."""
         if self._pins:
@@ -212,6 +228,9 @@ class BlockManager:
             start = len(blocks) * size
             partial = self.index.find_partial(parent, tuple(token_ids[start : min(start + size, usable)]))
         return Match(tuple(blocks), tuple(digests), *partial, num_tokens=len(blocks) * size + partial[1])
+
+    def _num_missing(self, sequence: Sequence, num_tokens: int) -> int:
+        return self.num_blocks_for(sequence.num_computed + num_tokens) - len(sequence.block_table)
 
     def _parent(self, sequence: Sequence, number: int) -> bytes:
         return sequence.digests[number - 1] if number else self.index.root

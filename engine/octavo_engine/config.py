@@ -4,24 +4,38 @@ from dataclasses import dataclass
 
 from octavo_engine.errors import ParameterError
 
+COUNTS = (
+    "block_size",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "kv_cache_memory_bytes",
+    "num_decode_steps",
+)
+DEFAULT_BLOCK_SIZE = 16
+DEFAULT_BATCHED_TOKENS = 2048
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Sizes and switches of an engine. Raises ParameterError for a value out of range.
 
-    block_size: token slots of one KV block.
+    block_size: token slots of one KV block, None for the attention backend's own (16; 256 with flash-attn).
     max_num_seqs: sequences that run at once; more wait.
-    max_num_batched_tokens: the token budget of one step, decoding rows included.
+    max_num_batched_tokens: the token budget of one step, decoding rows included, None for what fits the device (8,192
+        on a GPU; 256 on the CPU, where more would make other chats wait for seconds).
     max_model_len: context in tokens, None for the model's own.
     dtype: "auto", "float32", "bfloat16" or "float16"; auto is float32 on the CPU, bfloat16 on a GPU.
     kv_cache_memory_bytes: memory of the KV pool, None to derive it from what the device has free.
     gpu_memory_utilization: share of the device's memory that weights and pool may take together.
     max_pinned_share: share of the pool's blocks that pinned prefixes may hold.
+    num_decode_steps: tokens that every decoding sequence computes before the host looks again; a sequence that ends
+        earlier drops the rest. None lets the runner choose (1; more where launching costs as much as computing).
     """
 
-    block_size: int = 16
-    max_num_seqs: int = 64
-    max_num_batched_tokens: int = 2048
+    block_size: int | None = None
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int | None = None
     max_model_len: int | None = None
     dtype: str = "auto"
     attention: str = "auto"
@@ -29,13 +43,14 @@ class EngineConfig:
     kv_cache_memory_bytes: int | None = None
     gpu_memory_utilization: float = 0.9
     max_pinned_share: float = 0.25
+    num_decode_steps: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "kv_cache_memory_bytes"):
+        for name in COUNTS:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ParameterError(f"{name} is {value}; it must be 1 or more")
-        if self.max_num_batched_tokens < self.max_num_seqs:
+        if self.max_num_batched_tokens is not None and self.max_num_batched_tokens < self.max_num_seqs:
             raise ParameterError(
                 f"max_num_batched_tokens is {self.max_num_batched_tokens}; it must be at least max_num_seqs, "
                 f"{self.max_num_seqs}: every running sequence needs one token a step"

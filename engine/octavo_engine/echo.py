@@ -6,7 +6,7 @@ from collections.abc import Sequence as SequenceOf
 
 from octavo_engine.batch import Batch, StepOutput
 from octavo_engine.block_manager import BlockManager
-from octavo_engine.config import EngineConfig
+from octavo_engine.config import DEFAULT_BLOCK_SIZE, EngineConfig
 from octavo_engine.engine import Engine
 from octavo_engine.errors import ParameterError
 from octavo_engine.loaded import Loaded, ModelInfo
@@ -69,10 +69,11 @@ class EchoRunner:
 def load_echo(config: EngineConfig | None = None, *, num_blocks: int = 4096, step_ms: float = 0.0) -> Loaded:
     """A ready engine of about 64,000 token slots that needs no torch and starts at once."""
     config = config or EngineConfig()
+    block_size = config.block_size or DEFAULT_BLOCK_SIZE
     max_model_len = config.max_model_len or 16_384
     manager = BlockManager(
         num_blocks,
-        config.block_size,
+        block_size,
         fingerprint="echo",
         enable_prefix_caching=config.enable_prefix_caching,
         max_pinned_share=config.max_pinned_share,
@@ -80,4 +81,4 @@ def load_echo(config: EngineConfig | None = None, *, num_blocks: int = 4096, ste
     echo_format = EchoFormat()
     scheduler = Scheduler(manager, config, max_model_len)
     engine = Engine(scheduler, EchoRunner(step_ms), echo_format.decode, [END_ID])
-    return Loaded(engine, echo_format, ModelInfo("none", "none", "bytes", config.block_size, max_model_len, 0))
+    return Loaded(engine, echo_format, ModelInfo("none", "none", "bytes", block_size, max_model_len, 0))

@@ -110,6 +110,10 @@ class Engine:
         """Let a pinned prefix go; unknown names are ignored."""
         self._scheduler.manager.unpin(name)
 
+    def clear_cache(self) -> None:
+        """Forget every computed prefix that nobody uses or pins; the next prompts are cold."""
+        self._scheduler.manager.clear_cache()
+
     def abort(self, request_id: str) -> None:
         """Mark a request; the next step ends it. Unknown and finished ids are ignored."""
         if request := self._requests.get(request_id):

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from octavo_engine.batch import Batch
 from octavo_engine.block_manager import BlockManager, Match
-from octavo_engine.config import EngineConfig
+from octavo_engine.config import DEFAULT_BATCHED_TOKENS, EngineConfig
 from octavo_engine.errors import RequestRefusedError
 from octavo_engine.prefix_index import common_prefix
 from octavo_engine.sequence import Sequence, SequenceState
@@ -45,7 +45,8 @@ class Scheduler:
         self.manager = manager
         self.max_model_len = max_model_len
         self.max_num_seqs = config.max_num_seqs
-        self.max_num_batched_tokens = config.max_num_batched_tokens
+        self.max_num_batched_tokens = config.max_num_batched_tokens or DEFAULT_BATCHED_TOKENS
+        self.num_decode_steps = config.num_decode_steps or 1
         self.waiting = WaitingQueue()
         self.running: list[Sequence] = []
         self._stalled: tuple[Sequence | None, int] = None, 0
@@ -88,13 +89,22 @@ class Scheduler:
         self._plan_decodes(plan)
         self._admit(plan)
         self._plan_prefills(plan)
+        self._plan_steps(plan.batch)
         return plan
 
     def advance(self, batch: Batch, next_ids: SequenceOf[int]) -> Iterator[tuple[Sequence, int]]:
-        """Record a step that ran: KV becomes shareable, sampled ids are appended. Yields (sequence, sampled id)."""
+        """Record a step that ran: KV becomes shareable, sampled ids are appended. Yields (sequence, sampled id).
+
+        Of several steps, those after a sequence's end are dropped.
+        """
         self.manager.release_sources(batch.copies)
         sampled = iter(next_ids)
-        for sequence, num_tokens, samples in zip(batch.sequences, batch.query_lens, batch.samples, strict=True):
+        rows = list(zip(batch.sequences, batch.query_lens, batch.samples, strict=True))
+        for sequence, num_tokens, samples in rows * batch.num_steps:
+            if sequence.state is SequenceState.FINISHED:
+                if samples:
+                    next(sampled)
+                continue
             self.manager.commit(sequence, sequence.num_computed + num_tokens)
             if samples:
                 if sequence.num_computed == sequence.num_prompt:
@@ -225,3 +235,21 @@ class Scheduler:
             if share:
                 batch.add(sequence, share, self.manager.block_size)
                 budget -= share
+
+    def _plan_steps(self, batch: Batch) -> None:
+        """Let rows that all decode go on for several steps, while none of them surely ends and blocks are left."""
+        if self.num_decode_steps == 1 or batch.num_tokens > len(batch.sequences) or not batch.sequences:
+            return
+        steps = min(self.num_decode_steps, *(self._num_left(sequence) for sequence in batch.sequences))
+        if steps > 1 and self.manager.can_extend(batch.sequences, steps):
+            for sequence in batch.sequences:
+                self.manager.extend(sequence, steps)
+            batch.num_steps = steps
+
+    def _num_left(self, sequence: Sequence) -> int:
+        """Tokens until the reply must end; 1 where the host has a say in every one of them."""
+        params = sequence.params
+        if params.changes_logits or params.logprobs is not None:
+            return 1
+        room = self.max_model_len - len(sequence.token_ids)
+        return room if params.max_tokens is None else min(room, params.max_tokens - sequence.num_replied)

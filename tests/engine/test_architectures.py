@@ -118,7 +118,7 @@ class LogitsRunner:
 
 
 def make_engine(model: PreTrainedModel, block_size: int, budget: int) -> tuple[Engine, LogitsRunner]:
-    shape = routing.probe(model)
+    shape = routing.probe(model).shape
     cache = KVCache(shape, 64, block_size, torch.device("cpu"))
     cache.data.fill_(torch.nan)  # a slot that was never written must never be read
     backend = SDPABackend(cache)

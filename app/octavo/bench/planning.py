@@ -41,7 +41,7 @@ def bench_planning() -> list[Result]:
 
 def _step_us(count: int, context: int) -> float:
     config = EngineConfig(max_num_seqs=256, max_num_batched_tokens=8192)
-    manager = BlockManager(count * (context + 2 * NUM_STEPS) // 16, config.block_size)
+    manager = BlockManager(count * (context + 2 * NUM_STEPS) // 16, 16)
     engine = Engine(Scheduler(manager, config, 1 << 20), NullRunner(), lambda ids: "word " * len(ids), [])
     for number in range(count):
         prompt = [number + 1] * 8 + [9] * (context - 8)

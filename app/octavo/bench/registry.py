@@ -1,6 +1,8 @@
 """Which benchmark a name stands for; models are loaded once for all that share them."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from octavo.bench import planning, sharing, throughput
 from octavo.bench.models import load_for_bench
@@ -10,13 +12,12 @@ from octavo.paths import Paths
 from octavo_engine.config import EngineConfig
 from octavo_engine.loaded import Loaded
 
-Load = Callable[[EngineConfig], Loaded]
-
 WITHOUT_MODEL: dict[str, Callable[[], list[Result]]] = {
     "planning": planning.bench_planning,
     "waste": planning.bench_waste,
 }
 WITH_MODEL: dict[str, Callable[[str, Loaded], list[Result]]] = {
+    "prefix": sharing.bench_prefix,
     "chats": throughput.bench_chats,
     "fork": sharing.bench_fork,
     "abort": sharing.bench_abort,
@@ -24,22 +25,16 @@ WITH_MODEL: dict[str, Callable[[str, Loaded], list[Result]]] = {
 
 
 def run_all(names: Sequence[str], model: str, settings: Settings, paths: Paths) -> Iterator[Result]:
-    """The results of each name, as they come. Raises what loading a model raises."""
+    """The results of each name, as they come; the model is loaded once. Raises what loading a model raises."""
     config = EngineConfig(**settings.engine_settings())
-
-    def load(config: EngineConfig) -> Loaded:
-        return load_for_bench(model, config, paths)
-
+    loaded: Loaded | None = None
     for name in names:
-        yield from _run(name, model, load, config)
-
-
-def _run(name: str, model: str, load: Load, config: EngineConfig) -> list[Result]:
-    if name in WITHOUT_MODEL:
-        return WITHOUT_MODEL[name]()
-    if name == "prefix":
-        return sharing.bench_prefix(model, load, config)
-    loaded = load(config)
-    if name in WITH_MODEL:
-        return WITH_MODEL[name](model, loaded)
-    return throughput.bench_workload(name, model, loaded)
+        if name in WITHOUT_MODEL:
+            yield from WITHOUT_MODEL[name]()
+            continue
+        if loaded is None:
+            begin = time.perf_counter()
+            loaded = load_for_bench(model, config, paths)
+            yield Result(work="start", model=model, more={"seconds to ready": time.perf_counter() - begin})
+        loaded.engine.clear_cache()
+        yield from WITH_MODEL.get(name, partial(throughput.bench_workload, name))(model, loaded)

@@ -2,14 +2,11 @@
 
 import random
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from statistics import median
 
-from octavo.bench.drive import drive
+from octavo.bench.drive import Run, drive
 from octavo.bench.results import Result
 from octavo.bench.workloads import Request, workload
-from octavo_engine.config import EngineConfig
 from octavo_engine.engine import Engine
 from octavo_engine.events import Finished
 from octavo_engine.loaded import Loaded
@@ -18,28 +15,34 @@ from octavo_engine.params import SamplingParams
 NUM_REPEATS = 20
 
 
-def bench_prefix(model: str, load: Callable[[EngineConfig], Loaded], config: EngineConfig) -> list[Result]:
-    """100 requests with one 1,024-token prefix and one token of reply: prompt tokens computed, with and without cache.
+def bench_prefix(model: str, loaded: Loaded) -> list[Result]:
+    """100 requests with one 1,024-token prefix and one token of reply: what is computed, with sharing and without.
 
-    "saved" is the share of the shared prefix's 100 computations that did not happen.
+    "saved" is the share of the prefix's 100 computations that did not happen. Without sharing means here: one request
+    after the other, the cache cleared between them.
     """
     requests = [Request(request.prompt, 1) for request in workload("shared100")]
-    results = []
-    for is_on in (True, False):
-        run = drive(load(replace(config, enable_prefix_caching=is_on)).engine, requests)
-        own = sum(len(request.prompt) - 1024 for request in requests)
-        saved = 1 - (run.num_computed - own) / (100 * 1024)
-        more = {"prefix caching": "on" if is_on else "off", "computed": run.num_computed, "prefix saved %": saved * 100}
-        results.append(
-            Result(
-                work="prefix",
-                model=model,
-                rps=len(requests) / run.seconds,
-                first_token_ms=run.first_token_ms,
-                more=more | {"seconds": run.seconds},
-            )
-        )
-    return results
+    shared = drive(loaded.engine, requests)
+    alone = Run()
+    for request in requests:
+        loaded.engine.clear_cache()
+        run = drive(loaded.engine, [request])
+        alone.seconds += run.seconds
+        alone.finished += run.finished
+    return [_prefix_result("shared", model, shared, requests), _prefix_result("not shared", model, alone, requests)]
+
+
+def _prefix_result(kind: str, model: str, run: Run, requests: list[Request]) -> Result:
+    own = sum(len(request.prompt) - 1024 for request in requests)
+    saved = 1 - (run.num_computed - own) / (len(requests) * 1024)
+    more: dict[str, float | int | str] = {"prefix": kind, "computed": run.num_computed, "prefix saved %": saved * 100}
+    return Result(
+        work="prefix",
+        model=model,
+        rps=len(requests) / run.seconds,
+        first_token_ms=run.first_token_ms,
+        more=more | {"seconds": run.seconds},
+    )
 
 
 def bench_fork(model: str, loaded: Loaded) -> list[Result]:

@@ -13,7 +13,11 @@ NUM_CANDIDATES = 1024
 
 @dataclass(frozen=True, slots=True)
 class RowParams:
-    """Sampling parameters of each row as tensors, (rows,) each; the flags say which stages any row needs."""
+    """Sampling parameters of each row as tensors, (rows,) each; the flags say which stages any row needs.
+
+    A static one belongs to a CUDA graph: its tensors stay, its values change, and nothing may depend on them on the
+    host, so all stages run and whole vocabularies are sorted.
+    """
 
     temperature: torch.Tensor
     top_k: torch.Tensor
@@ -23,6 +27,7 @@ class RowParams:
     is_all_greedy: bool
     has_top: bool
     has_min_p: bool
+    is_static: bool = False
 
     @classmethod
     def of(cls, sequences: list[Sequence], device: torch.device) -> "RowParams":
@@ -37,6 +42,20 @@ class RowParams:
             has_top=any(p.top_k or p.top_p < 1 for p in params),
             has_min_p=any(p.min_p > 0 for p in params),
         )
+
+    @classmethod
+    def buffers(cls, num_rows: int, device: torch.device) -> "RowParams":
+        """A static one, of greedy rows until `set` is called."""
+        zeros = torch.zeros(num_rows, device=device)
+        seed = torch.zeros(num_rows, dtype=torch.int64, device=device)
+        ones, top_k = torch.ones_like(zeros), torch.zeros_like(seed)
+        return cls(zeros, top_k, ones, zeros.clone(), seed, False, True, True, is_static=True)
+
+    def set(self, sequences: list[Sequence]) -> None:
+        """Copy the parameters of sequences into the first rows of a static one."""
+        values = RowParams.of(sequences, torch.device("cpu"))
+        for name in ("temperature", "top_k", "top_p", "min_p", "seed"):
+            getattr(self, name)[: len(sequences)].copy_(getattr(values, name))
 
 
 def draw(logits: torch.Tensor, rows: RowParams, position: torch.Tensor) -> torch.Tensor:
@@ -72,12 +91,8 @@ def keep_likely(probs: torch.Tensor, rows: RowParams) -> torch.Tensor:
 
 def _least_of_top(probs: torch.Tensor, rows: RowParams) -> torch.Tensor:
     """The smallest probability that top-k and top-p keep, (rows,); 0 where both are off."""
-    vocabulary = probs.shape[-1]
-    count = min(vocabulary, max(NUM_CANDIDATES, int(rows.top_k.max())))
-    ranked = probs.topk(count).values
     by_rank = rows.top_k > 0
-    if count < vocabulary and bool(((ranked.sum(-1) < rows.top_p) & ~by_rank & (rows.top_p < 1)).any()):
-        ranked = probs.sort(descending=True).values
+    ranked = _ranked(probs, rows, by_rank)
     rank = torch.arange(ranked.shape[-1], device=probs.device)
     ranked = ranked * (~by_rank[:, None] | (rank < rows.top_k[:, None]))
     total = torch.where(by_rank, ranked.sum(-1), 1.0)
@@ -85,3 +100,15 @@ def _least_of_top(probs: torch.Tensor, rows: RowParams) -> torch.Tensor:
     is_kept = (before < (rows.top_p * total)[:, None]) & (ranked > 0)
     least = torch.where(is_kept, ranked, 1.0).amin(-1)
     return torch.where(by_rank | (rows.top_p < 1), least, 0.0)
+
+
+def _ranked(probs: torch.Tensor, rows: RowParams, by_rank: torch.Tensor) -> torch.Tensor:
+    """Probabilities from the largest down: as many as the filters can keep, or all of them."""
+    vocabulary = probs.shape[-1]
+    if not rows.is_static:
+        count = min(vocabulary, max(NUM_CANDIDATES, int(rows.top_k.max())))
+        ranked = probs.topk(count).values
+        is_short = (ranked.sum(-1) < rows.top_p) & ~by_rank & (rows.top_p < 1)
+        if count == vocabulary or not bool(is_short.any()):
+            return ranked
+    return probs.sort(descending=True).values

@@ -23,13 +23,15 @@ class KVCache:
     """`data` is (num_blocks, num_layers, 2, block_size, num_kv_heads, head_dim).
 
     A block is contiguous over layers, so that copying one, or writing it to disk, moves a single run of bytes; a
-    layer's pages are views with a stride, which gathers and flash-attn's paged functions take as they are.
+    layer's pages are views with a stride, which gathers and flash-attn's paged functions take as they are. One more
+    block than the planner knows, `scratch_block`, takes what the padding of a graph writes.
     """
 
     def __init__(self, shape: KVShape, num_blocks: int, block_size: int, device: torch.device) -> None:
-        size = (num_blocks, shape.num_layers, 2, block_size, shape.num_kv_heads, shape.head_dim)
+        size = (num_blocks + 1, shape.num_layers, 2, block_size, shape.num_kv_heads, shape.head_dim)
         self.data = torch.zeros(size, dtype=shape.dtype, device=device)
         self.block_size = block_size
+        self.scratch_block = num_blocks
 
     def layer(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The pages of one layer: keys and values, (num_blocks, block_size, num_kv_heads, head_dim) each."""

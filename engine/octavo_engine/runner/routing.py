@@ -65,18 +65,28 @@ class ProbeBackend:
 
     name: str = "probe"
     kv_heads: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    specs: list[AttentionSpec] = field(default_factory=list)
 
     def begin(self, batch: Batch) -> None: ...
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:
+        self.specs.append(spec)
         self.kv_heads[spec.layer] = (k.shape[1], k.shape[2], v.shape[2])
         mask = torch.ones(len(q), len(k), dtype=torch.bool, device=q.device).tril()
         q, k, v = (tensor.transpose(0, 1)[None] for tensor in (q, k, v))
         return scores_times_values(q, k, v, mask, spec)[0].transpose(0, 1)
 
 
-def probe(model: PreTrainedModel) -> KVShape:
-    """Run a short prompt and return the KV that every layer keeps.
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a model asks of its cache and of attention, a spec for each layer."""
+
+    shape: KVShape
+    specs: tuple[AttentionSpec, ...]
+
+
+def probe(model: PreTrainedModel) -> Probe:
+    """Run a short prompt and return what every layer keeps and asks for.
 
     Raises ModelError, naming the model's class and the reason, for a model whose layers do not all go through the
     registered attention (they would be silently wrong) or whose KV this cache cannot hold.
@@ -98,7 +108,7 @@ def probe(model: PreTrainedModel) -> KVShape:
             f"{name} cannot run here: {num_layers - len(backend.kv_heads)} of its {num_layers} layers keep no KV that "
             "this cache could hold (recurrent or other layers)"
         )
-    return _uniform_shape(name, list(backend.kv_heads.values()), model.dtype)
+    return Probe(_uniform_shape(name, list(backend.kv_heads.values()), model.dtype), tuple(backend.specs))
 
 
 def _uniform_shape(name: str, kv_heads: Sequence[tuple[int, int, int]], dtype: torch.dtype) -> KVShape:

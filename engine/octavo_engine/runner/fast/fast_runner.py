@@ -1,0 +1,162 @@
+"""Runs batches on CUDA: graphs for decoding and for short prompts, the same kernels without a graph for the rest."""
+
+import logging
+from bisect import bisect_left
+
+import torch
+
+from octavo_engine.batch import Batch, StepOutput
+from octavo_engine.params import SamplingParams
+from octavo_engine.runner.fast.forward import forward_rows
+from octavo_engine.runner.fast.graphs import MAX_STEPS, DecodeGraph, PromptGraph
+from octavo_engine.runner.fast.step import MAX_ROWS, FusedStep
+from octavo_engine.runner.fast.weights import FastWeights
+from octavo_engine.runner.filters import RowParams
+from octavo_engine.runner.flash import attend_paged, cumulative, padded, rows_of
+from octavo_engine.runner.kv_cache import KVCache
+from octavo_engine.runner.model_runner import sampling_rows
+from octavo_engine.runner.sampler import Sampler
+
+log = logging.getLogger(__name__)
+ROW_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
+TOKEN_BUCKETS = (16, 64, 128, 256, 512, 1024)
+PROMPT_ROW_BUCKETS = (1, 8)
+
+
+def bucket(buckets: tuple[int, ...], count: int) -> int | None:
+    """The smallest bucket that holds `count`; None when it is larger than all."""
+    place = bisect_left(buckets, count)
+    return buckets[place] if place < len(buckets) else None
+
+
+class FastRunner:
+    """See ModelRunner. `num_decode_steps` rows of ids are computed before the host looks at any."""
+
+    num_decode_steps = 8
+
+    def __init__(self, weights: FastWeights, cache: KVCache, sampler: Sampler, max_model_len: int) -> None:
+        self._weights, self._cache, self._sampler = weights, cache, sampler
+        self._max_width = -(-max_model_len // cache.block_size)
+        self._device = cache.data.device
+        self._num_programs = torch.cuda.get_device_properties(self._device).multi_processor_count
+        self._pool = torch.cuda.graph_pool_handle()
+        self._decode_graphs: dict[tuple[int, int, bool], DecodeGraph] = {}
+        self._prompt_graphs: dict[tuple[int, int, int], PromptGraph] = {}
+        self._fused: dict[int, FusedStep] = {}
+
+    def check(self, params: SamplingParams) -> None:
+        """See ModelRunner."""
+        self._sampler.check(params)
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Capture the graphs that the first chats need, so that none of them waits for it."""
+        for rows in (1, 2, 4, 8):
+            self._decode_graph(rows, 4, True)
+        for tokens in (16, 64, 128, 256, 512):
+            self._prompt_graph(tokens, 1 if tokens < 512 else 8, 4)
+
+    @torch.inference_mode()
+    def run(self, batch: Batch) -> StepOutput:
+        """See ModelRunner."""
+        if batch.copies:
+            self._cache.copy(batch.copies)
+        num_rows = bucket(ROW_BUCKETS, len(batch.sequences))
+        if batch.num_tokens == len(batch.sequences) and num_rows is not None:
+            return self._decode(batch, num_rows)
+        logits = self._prompt(batch)
+        sampling = [s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples]
+        return self._sampler.sample(logits[: len(sampling)], sampling) if sampling else StepOutput([])
+
+    def _decode(self, batch: Batch, num_rows: int) -> StepOutput:
+        is_plain = not any(s.params.changes_logits or s.params.logprobs is not None for s in batch.sequences)
+        is_greedy = not is_plain or all(s.params.temperature == 0 for s in batch.sequences)
+        graph = self._decode_graph(num_rows, self._width(batch), is_greedy)
+        self._fill_decode(graph, batch)
+        steps, count = min(batch.num_steps, MAX_STEPS), len(batch.sequences)
+        for _ in range(steps):
+            graph.graph.replay()
+        if not is_plain:
+            return self._sampler.sample(graph.logits[:count], batch.sequences)
+        return StepOutput(graph.out[:steps, :count].flatten().tolist())
+
+    def _fill_decode(self, graph: DecodeGraph, batch: Batch) -> None:
+        idle, sequences = graph.num_rows - len(batch.sequences), batch.sequences
+        fill = [0] * idle
+        tables = [block for s in sequences for block in padded(s.block_table, graph.width)]
+        replied = [s.num_replied for s in sequences]
+        values = [*batch.token_ids, *fill, *batch.positions, *fill, *replied, *fill, *tables]
+        values += [self._cache.scratch_block] * (idle * graph.width)
+        graph.inputs.copy_(torch.tensor(values, dtype=torch.int32))
+        graph.step.zero_()
+        if graph.params is not None:
+            graph.params.set(sequences)
+
+    def _decode_graph(self, num_rows: int, width: int, is_greedy: bool) -> DecodeGraph:
+        fused = self._fused_step(num_rows)
+        if fused is not None:
+            width = self._max_width  # its kernel reads lengths, so one graph serves all
+        key = num_rows, width, is_greedy
+        if key not in self._decode_graphs:
+            params = None if is_greedy else RowParams.buffers(num_rows, self._device)
+            self._decode_graphs[key] = DecodeGraph(
+                self._weights, self._cache, num_rows, width, fused, params, self._pool
+            )
+        return self._decode_graphs[key]
+
+    def _fused_step(self, num_rows: int) -> FusedStep | None:
+        if num_rows > MAX_ROWS or num_rows * self._weights.num_kv_heads > self._num_programs:
+            return None
+        if num_rows not in self._fused:
+            self._fused[num_rows] = FusedStep(self._weights, self._cache, num_rows, self._num_programs)
+        return self._fused[num_rows]
+
+    def _width(self, batch: Batch) -> int:
+        """The table width of a batch, in steps of powers of two from 4 on: a graph freezes how attention is split."""
+        longest = max(batch.context_lens) + batch.num_steps - 1
+        width = 4
+        while width * self._cache.block_size < longest:
+            width *= 2
+        return min(width, max(self._max_width, 4))
+
+    def _prompt(self, batch: Batch) -> torch.Tensor:
+        """The logits of the rows that sample."""
+        num_tokens = bucket(TOKEN_BUCKETS, batch.num_tokens)
+        num_rows = bucket(PROMPT_ROW_BUCKETS, len(batch.sequences))
+        if num_tokens is None or num_rows is None:
+            return self._prompt_eager(batch)
+        graph = self._prompt_graph(num_tokens, num_rows, self._width(batch))
+        self._fill_prompt(graph, batch)
+        graph.graph.replay()
+        return graph.logits
+
+    def _prompt_graph(self, num_tokens: int, num_rows: int, width: int) -> PromptGraph:
+        key = num_tokens, num_rows, width
+        if key not in self._prompt_graphs:
+            self._prompt_graphs[key] = PromptGraph(self._weights, self._cache, *key, self._pool)
+        return self._prompt_graphs[key]
+
+    def _fill_prompt(self, graph: PromptGraph, batch: Batch) -> None:
+        idle_tokens, idle_rows = graph.num_tokens - batch.num_tokens, graph.num_rows - len(batch.sequences)
+        scratch = self._cache.scratch_block * self._cache.block_size
+        queries = cumulative(batch.query_lens + [0] * idle_rows)
+        keys = cumulative(batch.context_lens + [0] * idle_rows)
+        last = sampling_rows(batch)
+        last += [0] * (graph.num_rows - len(last))
+        tables = [block for s in batch.sequences for block in padded(s.block_table, graph.width)]
+        values = [*batch.token_ids, *[0] * idle_tokens, *batch.positions, *[0] * idle_tokens]
+        values += [*batch.slots, *[scratch] * idle_tokens, *queries, *keys, *last, *tables]
+        values += [self._cache.scratch_block] * (idle_rows * graph.width)
+        graph.inputs.copy_(torch.tensor(values, dtype=torch.int32))
+
+    def _prompt_eager(self, batch: Batch) -> torch.Tensor:
+        size = batch.num_tokens
+        rows = rows_of(batch, self._cache.block_size, self._device)
+        last = sampling_rows(batch)
+        values = [*batch.token_ids, *batch.positions, *batch.slots, *(last or [0])]
+        packed = torch.tensor(values, dtype=torch.int32).to(self._device)
+        ids, positions, slots, last_rows = torch.split(packed, [size, size, size, max(len(last), 1)])
+        return forward_rows(
+            self._weights, self._cache, ids, positions, slots, last_rows,
+            lambda q, pages: attend_paged(q, pages, rows, softmax_scale=self._weights.scale),
+        )  # fmt: skip

@@ -1,0 +1,46 @@
+"""The forward pass of merged weights for any rows of tokens: cuBLAS products between fused kernels."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as functional
+
+from octavo_engine.runner.fast.kernels import rms_norm, rotary_to_cache, silu_mul
+from octavo_engine.runner.fast.weights import FastWeights
+from octavo_engine.runner.kv_cache import KVCache
+
+Attend = Callable[[torch.Tensor, tuple[torch.Tensor, torch.Tensor]], torch.Tensor]
+"""q, (T, heads, dim), and the pages of a layer, to (T, heads, dim)."""
+
+
+def forward_rows(
+    w: FastWeights,
+    cache: KVCache,
+    ids: torch.Tensor,
+    positions: torch.Tensor,
+    slots: torch.Tensor,
+    rows: torch.Tensor | None,
+    attend: Attend,
+) -> torch.Tensor:
+    """Write the KV of ids, (T,), at positions to slots, and return the logits of `rows` (None: of all) of them.
+
+    Returns (rows, vocabulary). Nothing in it waits for the device, so it can be captured in a graph.
+    """
+    x = functional.embedding(ids, w.embed)
+    delta: torch.Tensor | None = None
+    head_norms = None if w.q_norm is None or w.k_norm is None else (w.q_norm, w.k_norm)
+    width = w.num_heads * w.head_dim
+    for layer in range(w.num_layers):
+        pages = cache.layer(layer)
+        hidden = rms_norm(x, delta, w.norms[2 * layer], w.eps)
+        qkv = functional.linear(hidden, w.qkv[layer], None if w.qkv_bias is None else w.qkv_bias[layer])
+        norms = None if head_norms is None else (head_norms[0][layer], head_norms[1][layer])
+        rotary_to_cache(qkv, norms, (w.cos, w.sin), positions, slots, pages, w.num_heads, w.eps)
+        attended = attend(qkv[:, :width].view(len(qkv), w.num_heads, w.head_dim), pages)
+        delta = functional.linear(attended.reshape(len(qkv), width), w.o[layer])
+        hidden = rms_norm(x, delta, w.norms[2 * layer + 1], w.eps)
+        delta = functional.linear(silu_mul(functional.linear(hidden, w.gate_up[layer])), w.down[layer])
+    if rows is not None:
+        assert delta is not None
+        x, delta = x[rows], delta[rows]
+    return functional.linear(rms_norm(x, delta, w.norms[-1], w.eps), w.head)

@@ -1,0 +1,105 @@
+"""CUDA graphs of whole steps: one for each bucket of rows and table width, with sampling and the next ids inside."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from octavo_engine.runner.fast.forward import forward_rows
+from octavo_engine.runner.fast.step import FusedStep
+from octavo_engine.runner.fast.weights import FastWeights
+from octavo_engine.runner.filters import RowParams, draw
+from octavo_engine.runner.flash import Rows, attend_paged
+from octavo_engine.runner.kv_cache import KVCache
+
+MAX_STEPS = 64
+Pool = Any
+"""What torch.cuda.graph_pool_handle gives."""
+
+
+def capture(function: Callable[[], None], pool: Pool) -> torch.cuda.CUDAGraph:
+    """Run a function twice to warm it up (kernels compile, libraries allocate), then record it."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        function()
+        function()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        function()
+    return graph
+
+
+class DecodeGraph:
+    """One decode step of up to `num_rows` rows over tables of `width` blocks; replayed, it goes on by itself.
+
+    `inputs` is one int32 buffer, filled by one transfer: ids, positions and replied tokens, (rows,) each, then the
+    tables, (rows, width). Each replay appends its ids to `out` and moves ids and positions on. Rows that are not in
+    use write to the scratch block, which no sequence has. With `fused`, the persistent kernel computes the step.
+    """
+
+    def __init__(
+        self, w: FastWeights, cache: KVCache, num_rows: int, width: int, fused: FusedStep | None,
+        params: RowParams | None, pool: Pool,
+    ) -> None:  # fmt: skip
+        device = cache.data.device
+        self.num_rows, self.width, self.params = num_rows, width, params
+        self.inputs = torch.zeros(num_rows * (3 + width), dtype=torch.int32, device=device)
+        self.inputs[3 * num_rows :] = cache.scratch_block
+        sizes = [num_rows, num_rows, num_rows, num_rows * width]
+        self._ids, self._positions, self._replied, tables = torch.split(self.inputs, sizes)
+        self._tables = tables.view(num_rows, width)
+        self.step = torch.zeros(1, dtype=torch.int64, device=device)
+        self.out = torch.zeros(MAX_STEPS, num_rows, dtype=torch.int32, device=device)
+        self._weights, self._cache, self._fused = w, cache, fused
+        self.graph = capture(self._run, pool)
+
+    def _run(self) -> None:
+        self.logits = self._forward()
+        if self.params is None:
+            ids = self.logits.argmax(-1)
+        else:
+            ids = draw(self.logits.float(), self.params, self._replied.long())
+        ids = ids.to(torch.int32)
+        self.out.index_copy_(0, self.step, ids[None])
+        self.step += 1
+        self._ids.copy_(ids)
+        self._positions += 1
+        self._replied += 1
+
+    def _forward(self) -> torch.Tensor:
+        if self._fused is not None:
+            return self._fused(self._ids, self._positions, self._tables)
+        size = self._cache.block_size
+        block = self._tables.gather(1, (self._positions // size).long()[:, None])[:, 0]
+        lengths = self._positions + 1
+        rows = Rows(self.num_rows, lengths, self._tables, lengths, lengths, 0, 0)
+        return forward_rows(
+            self._weights, self._cache, self._ids, self._positions, block * size + self._positions % size, None,
+            lambda q, pages: attend_paged(q, pages, rows, softmax_scale=self._weights.scale),
+        )  # fmt: skip
+
+
+class PromptGraph:
+    """One step over up to `num_rows` rows and `num_tokens` tokens together, whatever each row computes of them.
+
+    `inputs`, int32: ids, positions and slots, (tokens,) each; cumulative query and key counts, (rows + 1,) each; the
+    index of each row's last token, (rows,); the tables, (rows, width). Tokens beyond the last row are padding.
+    """
+
+    def __init__(self, w: FastWeights, cache: KVCache, num_tokens: int, num_rows: int, width: int, pool: Pool) -> None:
+        self.num_tokens, self.num_rows, self.width = num_tokens, num_rows, width
+        sizes = [num_tokens] * 3 + [num_rows + 1] * 2 + [num_rows, num_rows * width]
+        self.inputs = torch.zeros(sum(sizes), dtype=torch.int32, device=cache.data.device)
+        ids, positions, slots, cu_queries, cu_keys, last, tables = torch.split(self.inputs, sizes)
+        slots.fill_(cache.scratch_block * cache.block_size)
+        rows = Rows(0, last, tables.view(num_rows, width), cu_queries, cu_keys, num_tokens, width * cache.block_size)
+
+        def run() -> None:
+            self.logits = forward_rows(
+                w, cache, ids, positions, slots, last,
+                lambda q, pages: attend_paged(q, pages, rows, softmax_scale=w.scale),
+            )  # fmt: skip
+
+        self.graph = capture(run, pool)

@@ -1,0 +1,131 @@
+"""Attention by flash-attn over the paged cache: decoding rows and chunks of prompts each with their own kernel."""
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from octavo_engine.batch import Batch
+from octavo_engine.runner.attention import AttentionSpec
+from octavo_engine.runner.kv_cache import KVCache, KVShape
+
+FLASH_BLOCK_SIZE = 256
+"""flash-attn 2 reads pages of a multiple of 256 tokens."""
+
+
+def why_not_flash(shape: KVShape, device: torch.device, block_size: int) -> str:
+    """Why flash-attn cannot serve this cache; empty when it can."""
+    if device.type != "cuda":
+        return f"flash-attn runs on CUDA, not on {device.type}"
+    if importlib.util.find_spec("flash_attn") is None:
+        return "flash-attn is not installed (pip install 'octavo[flash]')"
+    if shape.dtype not in (torch.float16, torch.bfloat16):
+        return f"flash-attn computes in float16 or bfloat16, not {str(shape.dtype).removeprefix('torch.')}"
+    if shape.head_dim > 256 or shape.head_dim % 8:
+        return f"flash-attn takes heads of up to 256 in steps of 8, not {shape.head_dim}"
+    if block_size % FLASH_BLOCK_SIZE:
+        return f"flash-attn reads blocks of a multiple of {FLASH_BLOCK_SIZE} tokens, not {block_size}"
+    return ""
+
+
+@dataclass(slots=True)
+class Rows:
+    """What flash-attn needs to know of a batch: int32 tensors on the device.
+
+    Decoding rows first: `lengths`, (decodes,), with the new token. Then prompts: cumulative query and key counts,
+    (prompts + 1,), and their largest. `tables`, (rows, width).
+    """
+
+    num_decodes: int
+    lengths: torch.Tensor
+    tables: torch.Tensor
+    cu_queries: torch.Tensor
+    cu_keys: torch.Tensor
+    max_queries: int
+    max_keys: int
+
+
+def attend_paged(q: torch.Tensor, pages: tuple[torch.Tensor, torch.Tensor], rows: Rows, **options: Any) -> torch.Tensor:
+    """Attention of q, (T, heads, dim), whose keys and values are in the cache already; (T, heads, dim).
+
+    The causal mask of both kernels is aligned at the end of the keys, so a chunk after a cached prefix needs nothing.
+    """
+    from flash_attn import flash_attn_varlen_func, flash_attn_with_kvcache
+
+    keys, values = pages
+    n, parts = rows.num_decodes, []
+    if n:
+        parts.append(
+            flash_attn_with_kvcache(
+                q[:n, None],
+                keys,
+                values,
+                cache_seqlens=rows.lengths,
+                block_table=rows.tables[:n],
+                causal=True,
+                **options,
+            )[:, 0]
+        )
+    if n < len(q):
+        parts.append(
+            flash_attn_varlen_func(
+                q[n:], keys, values, rows.cu_queries, rows.cu_keys, rows.max_queries, rows.max_keys,
+                block_table=rows.tables[n:], causal=True, **options,
+            )
+        )  # fmt: skip
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def rows_of(batch: Batch, block_size: int, device: torch.device) -> Rows:
+    """Copy a batch's tables and lengths to the device, in one transfer."""
+    n, contexts, queries = batch.num_decodes, batch.context_lens, batch.query_lens
+    width = -(-max(contexts) // block_size)
+    tables = [table for s in batch.sequences for table in padded(s.block_table, width)]
+    cu_queries, cu_keys = cumulative(queries[n:]), cumulative(contexts[n:])
+    packed = torch.tensor([*contexts[:n], *cu_queries, *cu_keys, *tables], dtype=torch.int32).to(device)
+    sizes = [n, len(cu_queries), len(cu_keys), len(tables)]
+    lengths, on_device_queries, on_device_keys, on_device_tables = torch.split(packed, sizes)
+    return Rows(
+        n, lengths, on_device_tables.view(-1, width), on_device_queries, on_device_keys,
+        max(queries[n:], default=0), max(contexts[n:], default=0),
+    )  # fmt: skip
+
+
+def padded(table: list[int], width: int) -> list[int]:
+    """The first `width` blocks of a table, filled up with block 0, which no length reaches."""
+    return table[:width] + [0] * (width - len(table))
+
+
+def cumulative(counts: list[int]) -> list[int]:
+    """Running sums, with the leading zero that flash-attn wants."""
+    sums = [0]
+    for count in counts:
+        sums.append(sums[-1] + count)
+    return sums
+
+
+class FlashBackend:
+    """The general path's attention on CUDA, for any architecture that transformers routes to us."""
+
+    name = "flash"
+
+    def __init__(self, cache: KVCache) -> None:
+        self._cache = cache
+        self._device = cache.data.device
+
+    def begin(self, batch: Batch) -> None:
+        """See AttentionBackend."""
+        slots = torch.tensor(batch.slots, device=self._device)
+        self._blocks, self._offsets = slots // self._cache.block_size, slots % self._cache.block_size
+        self._rows = rows_of(batch, self._cache.block_size, self._device)
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:
+        """See AttentionBackend."""
+        keys, values = self._cache.layer(spec.layer)
+        keys[self._blocks, self._offsets] = k
+        values[self._blocks, self._offsets] = v
+        window = (-1, -1) if spec.sliding_window is None else (spec.sliding_window - 1, 0)
+        return attend_paged(
+            q, (keys, values), self._rows, softmax_scale=spec.scale, window_size=window, softcap=spec.softcap or 0.0
+        )
