@@ -27,6 +27,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     attention: str | None = None
     enable_prefix_caching: bool | None = None
     kv_cache_memory_bytes: Count | None = None
+    num_decode_steps: Count | None = None
     gpu_memory_utilization: Share | None = None
     tensor_parallel_size: Count | None = None
 
