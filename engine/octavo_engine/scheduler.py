@@ -20,6 +20,9 @@ MAX_PARTIAL_PREFILLS = 4
 MIN_SHARED_GAIN = 16
 """A prompt waits for another's prefix in the making when that saves it at least so many tokens."""
 
+FEW_ROWS = 4
+"""Up to so many rows a step is short, and all of `num_decode_steps` are taken at once; half of them with more rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -240,7 +243,8 @@ class Scheduler:
         """Let rows that all decode go on for several steps, while none of them surely ends and blocks are left."""
         if self.num_decode_steps == 1 or batch.num_tokens > len(batch.sequences) or not batch.sequences:
             return
-        steps = min(self.num_decode_steps, *(self._num_left(sequence) for sequence in batch.sequences))
+        wanted = self.num_decode_steps if len(batch.sequences) <= FEW_ROWS else max(self.num_decode_steps // 2, 1)
+        steps = min(wanted, *(self._num_left(sequence) for sequence in batch.sequences))
         if steps > 1 and self.manager.can_extend(batch.sequences, steps):
             for sequence in batch.sequences:
                 self.manager.extend(sequence, steps)

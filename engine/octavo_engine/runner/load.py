@@ -55,13 +55,14 @@ def build_engine(
     shape, max_model_len = probe.shape, pick_context(model, config)
     config, is_flash = settle(config, shape, model.device)
     assert config.block_size is not None
+    assert config.max_num_batched_tokens is not None
     weights = find_fast_weights(model, probe, max_model_len) if is_flash else None
     num_blocks = pick_num_blocks(model, shape, config, max_model_len)
     cache = KVCache(shape, num_blocks, config.block_size, model.device)
     backend = make_backend(cache, is_flash)
     routing.set_backend(model, backend)
     sampler = Sampler(tokenizer, model.config.get_text_config().vocab_size, model.device)
-    runner = make_runner(model, cache, backend, sampler, weights, max_model_len)
+    runner = make_runner(model, cache, backend, sampler, weights, max_model_len, config.max_num_batched_tokens)
     manager = BlockManager(
         num_blocks,
         config.block_size,
@@ -114,6 +115,7 @@ def make_runner(
     sampler: Sampler,
     weights: "FastWeights | None",
     max_model_len: int,
+    max_num_batched_tokens: int,
 ) -> "TransformersRunner | FastRunner":
     """The fast path where it gives what the general one gives, else the general one."""
     general = TransformersRunner(model, cache, backend, sampler)
@@ -125,7 +127,7 @@ def make_runner(
     if not check_agreement(model, cache, backend, weights):
         return general
     runner = FastRunner(weights, cache, sampler, max_model_len)
-    runner.warm_up()
+    runner.warm_up(max_num_batched_tokens)
     return runner
 
 

@@ -16,6 +16,7 @@ from octavo_engine.runner.flash import attend_paged, cumulative, padded, rows_of
 from octavo_engine.runner.kv_cache import KVCache
 from octavo_engine.runner.model_runner import sampling_rows
 from octavo_engine.runner.sampler import Sampler
+from octavo_engine.sequence import Sequence
 
 log = logging.getLogger(__name__)
 ROW_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
@@ -30,9 +31,9 @@ def bucket(buckets: tuple[int, ...], count: int) -> int | None:
 
 
 class FastRunner:
-    """See ModelRunner. `num_decode_steps` rows of ids are computed before the host looks at any."""
+    """See ModelRunner. The host looks at decoded ids every `num_decode_steps` steps: some ten milliseconds."""
 
-    num_decode_steps = 8
+    num_decode_steps = 16
 
     def __init__(self, weights: FastWeights, cache: KVCache, sampler: Sampler, max_model_len: int) -> None:
         self._weights, self._cache, self._sampler = weights, cache, sampler
@@ -41,7 +42,7 @@ class FastRunner:
         self._num_programs = torch.cuda.get_device_properties(self._device).multi_processor_count
         self._pool = torch.cuda.graph_pool_handle()
         self._decode_graphs: dict[tuple[int, int, bool], DecodeGraph] = {}
-        self._prompt_graphs: dict[tuple[int, int, int], PromptGraph] = {}
+        self._prompt_graphs: dict[tuple[int, int], PromptGraph] = {}
         self._fused: dict[int, FusedStep] = {}
 
     def check(self, params: SamplingParams) -> None:
@@ -49,12 +50,24 @@ class FastRunner:
         self._sampler.check(params)
 
     @torch.inference_mode()
-    def warm_up(self) -> None:
-        """Capture the graphs that the first chats need, so that none of them waits for it."""
+    def warm_up(self, max_num_batched_tokens: int) -> None:
+        """Run the largest step once and capture the graphs that the first chats need, so that none of them waits."""
+        size, scratch = self._cache.block_size, self._cache.scratch_block
+        num_tokens = min(max_num_batched_tokens, self._max_width * size)
+        self._cache.copy([(scratch, scratch)])
+        sequence = Sequence("warm-up", [0] * num_tokens, SamplingParams())
+        sequence.block_table = [scratch] * -(-num_tokens // size)
+        batch = Batch()
+        batch.add(sequence, num_tokens, size)
+        self._sampler.sample(self._prompt_eager(batch)[:1], [sequence])
         for rows in (1, 2, 4, 8):
-            self._decode_graph(rows, 4, True)
-        for tokens in (16, 64, 128, 256, 512):
-            self._prompt_graph(tokens, 1 if tokens < 512 else 8, 4)
+            for width in (4, 8) if rows > MAX_ROWS else (4,):
+                self._decode_graph(rows, width, True)
+        self._decode_graph(1, 4, False)
+        for tokens in TOKEN_BUCKETS:
+            for rows in PROMPT_ROW_BUCKETS:
+                self._prompt_graph(tokens, rows)
+        torch.cuda.synchronize()
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> StepOutput:
@@ -85,10 +98,10 @@ class FastRunner:
         fill = [0] * idle
         tables = [block for s in sequences for block in padded(s.block_table, graph.width)]
         replied = [s.num_replied for s in sequences]
-        values = [*batch.token_ids, *fill, *batch.positions, *fill, *replied, *fill, *tables]
+        values = [*batch.token_ids, *fill, *batch.positions, *fill, *replied, *fill]
+        values += [*[0] * graph.num_rows, *tables]
         values += [self._cache.scratch_block] * (idle * graph.width)
         graph.inputs.copy_(torch.tensor(values, dtype=torch.int32))
-        graph.step.zero_()
         if graph.params is not None:
             graph.params.set(sequences)
 
@@ -125,15 +138,15 @@ class FastRunner:
         num_rows = bucket(PROMPT_ROW_BUCKETS, len(batch.sequences))
         if num_tokens is None or num_rows is None:
             return self._prompt_eager(batch)
-        graph = self._prompt_graph(num_tokens, num_rows, self._width(batch))
+        graph = self._prompt_graph(num_tokens, num_rows)
         self._fill_prompt(graph, batch)
         graph.graph.replay()
         return graph.logits
 
-    def _prompt_graph(self, num_tokens: int, num_rows: int, width: int) -> PromptGraph:
-        key = num_tokens, num_rows, width
+    def _prompt_graph(self, num_tokens: int, num_rows: int) -> PromptGraph:
+        key = num_tokens, num_rows
         if key not in self._prompt_graphs:
-            self._prompt_graphs[key] = PromptGraph(self._weights, self._cache, *key, self._pool)
+            self._prompt_graphs[key] = PromptGraph(self._weights, self._cache, *key, self._max_width, self._pool)
         return self._prompt_graphs[key]
 
     def _fill_prompt(self, graph: PromptGraph, batch: Batch) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from octavo_engine.runner.fast.forward import forward_rows
+from octavo_engine.runner.fast.kernels import Advance
 from octavo_engine.runner.fast.step import FusedStep
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.filters import RowParams, draw
@@ -34,9 +35,9 @@ def capture(function: Callable[[], None], pool: Pool) -> torch.cuda.CUDAGraph:
 class DecodeGraph:
     """One decode step of up to `num_rows` rows over tables of `width` blocks; replayed, it goes on by itself.
 
-    `inputs` is one int32 buffer, filled by one transfer: ids, positions and replied tokens, (rows,) each, then the
-    tables, (rows, width). Each replay appends its ids to `out` and moves ids and positions on. Rows that are not in
-    use write to the scratch block, which no sequence has. With `fused`, the persistent kernel computes the step.
+    `inputs` is one int32 buffer, filled by one transfer: ids, positions, replied tokens and steps done, (rows,) each,
+    then the tables, (rows, width). Each replay appends its ids to `out` and moves ids and positions on. Rows that are
+    not in use write to the scratch block, which no sequence has. With `fused`, the persistent kernel computes it all.
     """
 
     def __init__(
@@ -45,28 +46,21 @@ class DecodeGraph:
     ) -> None:  # fmt: skip
         device = cache.data.device
         self.num_rows, self.width, self.params = num_rows, width, params
-        self.inputs = torch.zeros(num_rows * (3 + width), dtype=torch.int32, device=device)
-        self.inputs[3 * num_rows :] = cache.scratch_block
-        sizes = [num_rows, num_rows, num_rows, num_rows * width]
-        self._ids, self._positions, self._replied, tables = torch.split(self.inputs, sizes)
-        self._tables = tables.view(num_rows, width)
-        self.step = torch.zeros(1, dtype=torch.int64, device=device)
+        self.inputs = torch.zeros(num_rows * (4 + width), dtype=torch.int32, device=device)
+        self.inputs[4 * num_rows :] = cache.scratch_block
+        ids, positions, replied, step, tables = torch.split(self.inputs, [num_rows] * 4 + [num_rows * width])
+        self._ids, self._positions, self._replied, self._tables = ids, positions, replied, tables.view(num_rows, width)
         self.out = torch.zeros(MAX_STEPS, num_rows, dtype=torch.int32, device=device)
+        self._state = (ids, positions, replied, step, self.out)
         self._weights, self._cache, self._fused = w, cache, fused
+        self._advance = Advance(num_rows, len(w.head), device)
         self.graph = capture(self._run, pool)
 
     def _run(self) -> None:
         self.logits = self._forward()
-        if self.params is None:
-            ids = self.logits.argmax(-1)
-        else:
-            ids = draw(self.logits.float(), self.params, self._replied.long())
-        ids = ids.to(torch.int32)
-        self.out.index_copy_(0, self.step, ids[None])
-        self.step += 1
-        self._ids.copy_(ids)
-        self._positions += 1
-        self._replied += 1
+        params = self.params
+        drawn = None if params is None else draw(self.logits.float(), params, self._replied.long())
+        self._advance(self.logits, drawn, self._state)
 
     def _forward(self) -> torch.Tensor:
         if self._fused is not None:

@@ -105,3 +105,84 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     out = gate_up.new_empty(rows, width)
     _silu_mul_kernel[(rows, triton.cdiv(width, 1024))](gate_up, out, WIDTH=width, BLOCK=1024)
     return out
+
+
+@triton.jit
+def _begin_kernel(ids, embed, norm, x, scaled, marks, num_marks, HIDDEN: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    mask = columns < HIDDEN
+    token = tl.load(ids + row).to(tl.int64)
+    values = tl.load(embed + token * HIDDEN + columns, mask=mask, other=0.0).to(tl.float32)
+    tl.store(x + row * HIDDEN + columns, values, mask=mask)
+    values *= tl.load(norm + columns, mask=mask, other=0.0).to(tl.float32)
+    tl.store(scaled + row * HIDDEN + columns, values.to(scaled.dtype.element_ty), mask=mask)
+    for start in range(row * BLOCK, num_marks, tl.num_programs(0) * BLOCK):
+        tl.store(marks + start + columns, 0, mask=start + columns < num_marks)
+
+
+def begin_step(
+    ids: torch.Tensor,
+    embed: torch.Tensor,
+    norm: torch.Tensor,
+    x: torch.Tensor,
+    scaled: torch.Tensor,
+    marks: torch.Tensor,
+) -> None:
+    """Put the embeddings of ids, (rows,), into x and, times the first norm's weights, into `scaled`; clear `marks`."""
+    hidden = x.shape[1]
+    _begin_kernel[(len(ids),)](
+        ids, embed, norm, x, scaled, marks, marks.numel(), HIDDEN=hidden, BLOCK=triton.next_power_of_2(hidden)
+    )
+
+
+@triton.jit
+def _largest_kernel(logits, best, best_id, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    columns = part * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(logits + row * WIDTH + columns, mask=columns < WIDTH, other=float("-inf")).to(tl.float32)
+    place = row * tl.num_programs(1) + part
+    tl.store(best + place, tl.max(values, axis=0))
+    tl.store(best_id + place, part * BLOCK + tl.argmax(values, axis=0))
+
+
+@triton.jit
+def _advance_kernel(
+    best, best_id, drawn, ids, positions, replied, step, out, num_parts, num_rows,
+    BLOCK: tl.constexpr, IS_GREEDY: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    if IS_GREEDY:
+        parts = tl.arange(0, BLOCK)
+        values = tl.load(best + row * num_parts + parts, mask=parts < num_parts, other=float("-inf"))
+        token = tl.load(best_id + row * num_parts + tl.argmax(values, axis=0))
+    else:
+        token = tl.load(drawn + row).to(tl.int32)
+    tl.store(out + tl.load(step + row) * num_rows + row, token)
+    tl.store(ids + row, token)
+    tl.store(positions + row, tl.load(positions + row) + 1)
+    tl.store(replied + row, tl.load(replied + row) + 1)
+    tl.store(step + row, tl.load(step + row) + 1)
+
+
+class Advance:
+    """Ends a decode step of a CUDA graph: takes the largest logit or what was drawn, and moves all rows on."""
+
+    BLOCK = 2048
+
+    def __init__(self, num_rows: int, vocabulary: int, device: torch.device) -> None:
+        self._num_parts = triton.cdiv(vocabulary, self.BLOCK)
+        self._best = torch.empty(num_rows, self._num_parts, device=device)
+        self._best_id = torch.empty(num_rows, self._num_parts, dtype=torch.int32, device=device)
+
+    def __call__(self, logits: torch.Tensor, drawn: torch.Tensor | None, state: tuple[torch.Tensor, ...]) -> None:
+        """`state`: ids, positions, replied and step, (rows,) each, and out, (steps, rows); all int32."""
+        rows, vocabulary = logits.shape
+        if drawn is None:
+            _largest_kernel[(rows, self._num_parts)](
+                logits, self._best, self._best_id, WIDTH=vocabulary, BLOCK=self.BLOCK
+            )
+        _advance_kernel[(rows,)](
+            self._best, self._best_id, self._best if drawn is None else drawn, *state, self._num_parts, rows,
+            BLOCK=triton.next_power_of_2(self._num_parts), IS_GREEDY=drawn is None, num_warps=1,
+        )  # fmt: skip

@@ -3,13 +3,14 @@
 import torch
 import triton
 
+from octavo_engine.runner.fast.kernels import begin_step
 from octavo_engine.runner.fast.step_kernel import PHASES, step_kernel
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
 MAX_ROWS = 4
 MAX_SPLITS = 16
-SPLIT_TOKENS = 64
+SPLIT_TOKENS = 32
 NUM_WARPS = 8
 
 
@@ -83,9 +84,7 @@ class FusedStep:
         return self.logits
 
     def _begin(self, ids: torch.Tensor) -> None:
-        self.marks.zero_()
-        self.x.copy_(self._weights.embed[ids])
-        torch.mul(self.x, self._weights.norms[0], out=self.scaled)
+        begin_step(ids, self._weights.embed, self._weights.norms[0], self.x, self.scaled, self.marks)
 
     def _launch(self, positions: torch.Tensor, tables: torch.Tensor, first: int, last: int, phase: int) -> None:
         w, pages = self._weights, self._cache.data
