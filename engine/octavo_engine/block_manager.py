@@ -1,5 +1,6 @@
 """The block tables of all sequences over the pool and the prefix index: who reads which block, who may write where."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -7,6 +8,9 @@ from itertools import chain
 from octavo_engine.block_pool import BlockPool
 from octavo_engine.prefix_index import PrefixIndex, chain_digest
 from octavo_engine.sequence import Sequence
+
+COPY_SHARE = 16
+"""A partial hit that must be copied is taken if it saves a 16th of a block: a whole block is moved for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +89,15 @@ class BlockManager:
 
     def can_grow(self, sequence: Sequence) -> bool:
         """Whether the next token of a decoding sequence finds its slot, or a block can be had for it."""
-        return self._grows_in_place(sequence) or self.pool.num_available > 0
+        return self.pool.num_available > 0 or self.grows_in_place(sequence)
+
+    def grows_in_place(self, sequence: Sequence) -> bool:
+        """Whether the slot of a decoding sequence's next token is there and its own: no block, no copy is needed."""
+        index, offset = divmod(sequence.num_computed, self.block_size)
+        return index < len(sequence.block_table) and self._is_writable(sequence.block_table[index], offset)
 
     def grow(self, sequence: Sequence) -> list[tuple[int, int]]:
-        """Make the slot of the next token writable; returns copies as `admit` does."""
+        """Make the slot of the next token writable, with a block from the pool; returns copies as `admit` does."""
         index = sequence.num_computed // self.block_size
         if index == len(sequence.block_table):
             sequence.block_table.append(self._take())
@@ -185,10 +194,12 @@ class BlockManager:
             self.pool.drop(block)
 
     def yield_pin(self) -> bool:
-        """Give up the oldest pin, because a request could not run otherwise; false when there is none."""
-        if self._pins:
-            self.unpin(next(iter(self._pins)))
-            return True
+        """Give up the oldest pin that frees blocks, because a request could not run otherwise; false without one."""
+        holders = Counter(chain.from_iterable(self._pins.values()))
+        for name, blocks in self._pins.items():
+            if any(self.pool.ref_count(block) == holders[block] for block in blocks):
+                self.unpin(name)
+                return True
         return False
 
     @property
@@ -227,10 +238,17 @@ class BlockManager:
                 parent = digest
             start = len(blocks) * size
             partial = self.index.find_partial(parent, tuple(token_ids[start : min(start + size, usable)]))
+            if not self._is_worth_taking(*partial, usable - start):
+                partial = (-1, 0)
         return Match(tuple(blocks), tuple(digests), *partial, num_tokens=len(blocks) * size + partial[1])
 
     def _num_missing(self, sequence: Sequence, num_tokens: int) -> int:
         return self.num_blocks_for(sequence.num_computed + num_tokens) - len(sequence.block_table)
+
+    def _is_worth_taking(self, block: int, num_tokens: int, num_missing: int) -> bool:
+        """Whether a partial hit saves enough for its copy, or all that is missing, or needs no copy at all."""
+        is_own = self.pool.is_cached(block) and self.index.num_tokens(block) == num_tokens
+        return is_own or num_tokens >= min(num_missing, self.block_size // COPY_SHARE)
 
     def _parent(self, sequence: Sequence, number: int) -> bytes:
         return sequence.digests[number - 1] if number else self.index.root
@@ -255,10 +273,6 @@ class BlockManager:
             self._release(block)
         sequence.digests.append(digest)
         return True
-
-    def _grows_in_place(self, sequence: Sequence) -> bool:
-        index, offset = divmod(sequence.num_computed, self.block_size)
-        return index < len(sequence.block_table) and self._is_writable(sequence.block_table[index], offset)
 
     def _is_writable(self, block: int, offset: int) -> bool:
         num_others = self.pool.ref_count(block) - self._num_copying[block] - 1

@@ -10,6 +10,9 @@ from octavo_engine.prefix_index import common_prefix
 
 Decode = Callable[[Sequence[int]], str]
 REPLACEMENT = "\ufffd"
+MIN_STRETCH = 8
+"""Ids of a stretch: shortening the window decodes it once more, so not at every token."""
+
 NUM_PROBED = 1024
 """Byte tokens are among the first ids of a vocabulary, behind a few hundred special ones at most."""
 
@@ -37,7 +40,7 @@ class Detokenizer:
         num_final = self._num_final(text)
         shown = text[self._num_shown : num_final]
         self._num_shown = max(self._num_shown, num_final)
-        if num_final == len(text):
+        if num_final == len(text) and len(self._window) - self._num_closed >= MIN_STRETCH:
             self._shorten()
         return shown
 
@@ -50,7 +53,7 @@ class Detokenizer:
 
     def _num_final(self, text: str) -> int:
         """How many characters of the window's text stay, whatever comes next."""
-        num_whole = len(text.rstrip(REPLACEMENT))
+        num_whole = len(text.rstrip(REPLACEMENT)) if text.endswith(REPLACEMENT) else len(text)
         if self._spoiler is None:
             return num_whole
         return min(num_whole, common_prefix(text, self._decode([*self._window, self._spoiler])))

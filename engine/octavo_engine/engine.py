@@ -5,11 +5,13 @@ import random
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 from octavo_engine.batch import Batch, ModelRunner
+from octavo_engine.checks import check_fork, check_ids, check_output, num_ids
 from octavo_engine.detokenizer import Decode, find_spoiler
+from octavo_engine.errors import RequestRefusedError
 from octavo_engine.events import Delta, Event, Finished, Preempted, Started, StopReason, TokenLogprobs
 from octavo_engine.params import SamplingParams
 from octavo_engine.reply_text import ReplyText
@@ -50,11 +52,13 @@ class Engine:
     ) -> None:
         self._scheduler = scheduler
         self._runner = runner
+        self._num_ids = num_ids(runner)
         self._decode = decode
         self._spoiler = find_spoiler(decode)
         self._stop_ids = frozenset(stop_ids)
         self._clock = clock
         self._requests: dict[str, Request] = {}
+        self._aborted: dict[str, None] = {}  # in the order of the calls
         self._pending: list[Event] = []
 
     @property
@@ -62,10 +66,11 @@ class Engine:
         """Whether `step` has anything to do."""
         return self._scheduler.has_work
 
-    def check(self, num_prompt_tokens: int, params: SamplingParams) -> None:
+    def check(self, token_ids: SequenceOf[int], params: SamplingParams) -> None:
         """Raise what `add` would raise for such a request, without adding anything."""
         self._runner.check(params)
-        self._scheduler.check(num_prompt_tokens)
+        self._scheduler.check(len(token_ids))
+        check_ids(token_ids, self._num_ids)
 
     def add(
         self,
@@ -79,28 +84,45 @@ class Engine:
         """Queue a request; its events come from later steps.
 
         Requests of one `session` are served in order, those of different sessions in turn; lower `priority` numbers
-        first (background work asks for 1). With `params.n` above 1 the further replies have the ids of `reply_ids`.
-        Raises RequestRefusedError with the sizes in tokens, or ParameterError for what the model cannot do.
+        first (background work asks for 1). With `params.n` above 1 the further replies have the ids of `reply_ids`,
+        and seeds that count on from the first one's.
+        Raises RequestRefusedError with the sizes in tokens or the range of ids, or ParameterError for what the model
+        cannot do.
         """
-        self.check(len(token_ids), params)
+        self.check(token_ids, params)
+        seed = random.getrandbits(63) if params.seed is None else params.seed
         for number, reply_id in enumerate(reply_ids(request_id, params.n)):
-            sequence = self._sequence(reply_id, token_ids, params, number, session, priority)
+            sequence = self._sequence(reply_id, token_ids, params, (seed + number) % 2**63, session, priority)
             self._scheduler.add(sequence)
             self._open(sequence)
 
     def fork(self, request_id: str, fork_id: str, params: SamplingParams | None = None) -> None:
         """Go on from all tokens of an unfinished request a second time, on the same blocks.
 
-        The tokens so far are the fork's prompt. Raises RequestRefusedError when they leave no room to go on.
+        The tokens so far are the fork's prompt: limits, penalties and stop strings count its own reply alone. Without
+        `params` it has the parent's and a seed of its own, which follows from the parent's; with `params`, their seed.
+        Raises RequestRefusedError for an unknown request and where the tokens leave no room to go on, ParameterError
+        for `n` above 1 and for a json_schema whose reply the parent has begun.
         """
-        parent = self._requests[request_id].sequence
-        params = params or parent.params
+        if request_id not in self._requests:
+            raise RequestRefusedError(f"request {request_id!r} is unknown or finished; only an unfinished one forks")
+        parent, params = self._requests[request_id], params or self._fork_params(request_id)
+        check_fork(parent.sequence, params)
         self._runner.check(params)
-        child = self._sequence(fork_id, parent.token_ids, params, 1, parent.session, parent.priority)
-        is_running = self._scheduler.fork(parent, child)
+        seed = random.getrandbits(63) if params.seed is None else params.seed
+        sequence = parent.sequence
+        child = self._sequence(fork_id, sequence.token_ids, params, seed, sequence.session, sequence.priority)
+        is_running = self._scheduler.fork(sequence, child)
         self._open(child)
         if is_running:
             self._pending.append(self._start(child))
+
+    def _fork_params(self, request_id: str) -> SamplingParams:
+        """The parent's parameters, for one reply, with a seed that no other fork of it has."""
+        parent = self._requests[request_id]
+        parent.num_forks += 1
+        seed = random.Random(f"{parent.sequence.seed} {parent.num_forks}").getrandbits(63)
+        return replace(parent.sequence.params, n=1, seed=seed)
 
     def pin(self, name: str, token_ids: SequenceOf[int]) -> int:
         """Keep the computed part of a prefix from eviction, up to `max_pinned_share`; returns how many tokens."""
@@ -116,8 +138,8 @@ class Engine:
 
     def abort(self, request_id: str) -> None:
         """Mark a request; the next step ends it. Unknown and finished ids are ignored."""
-        if request := self._requests.get(request_id):
-            request.sequence.is_aborted = True
+        if request_id in self._requests:
+            self._aborted[request_id] = None
 
     def step(self) -> list[Event]:
         """Run one batch and tell what happened to each request in it."""
@@ -154,22 +176,25 @@ class Engine:
         request_id: str,
         token_ids: SequenceOf[int],
         params: SamplingParams,
-        number: int,
+        seed: int,
         session: str,
         priority: int,
     ) -> Sequence:
         assert request_id not in self._requests, f"request id {request_id!r} is taken"
-        seed = random.getrandbits(63) if params.seed is None else (params.seed + number) % 2**63
         own_ids = frozenset() if params.ignore_eos else self._stop_ids
         stop_ids = own_ids.union(params.stop_token_ids)
         return Sequence(request_id, token_ids, params, seed=seed, session=session, priority=priority, stop_ids=stop_ids)
 
     def _open(self, sequence: Sequence) -> None:
-        text = ReplyText(self._decode, sequence.params.stop, self._spoiler)
-        self._requests[sequence.request_id] = Request(sequence, text, self._clock())
+        params, room = sequence.params, self._scheduler.max_model_len
+        most = room if params.max_tokens is None else min(room, sequence.num_prompt + params.max_tokens)
+        text = ReplyText(self._decode, params.stop, self._spoiler)
+        least = sequence.num_prompt + params.min_tokens
+        self._requests[sequence.request_id] = Request(sequence, text, least, most, self._clock())
 
     def _sweep_aborted(self) -> list[Event]:
-        aborted = [r.sequence for r in self._requests.values() if r.sequence.is_aborted]
+        aborted = [self._requests[request_id].sequence for request_id in self._aborted if request_id in self._requests]
+        self._aborted.clear()
         return self._finish_all(aborted, StopReason.ABORTED)
 
     def _start(self, sequence: Sequence) -> Started:
@@ -180,29 +205,33 @@ class Engine:
     def _run(self, batch: Batch) -> list[Event]:
         try:
             output = self._runner.run(batch)
+            check_output(batch, output)
         except Exception as error:  # a border: one bad step must not take the other chats along
             log.exception("a step of %d rows failed", len(batch.sequences))
             self._scheduler.fail(batch)
             return self._finish_all(batch.sequences, StopReason.FAILED, repr(error))
         logprobs = output.logprobs or repeat(None)
-        sampled = zip(self._scheduler.advance(batch, output.token_ids), logprobs, strict=False)
-        return [event for (sequence, token_id), entry in sampled for event in self._receive(sequence, token_id, entry)]
+        events: list[Event] = []
+        for (sequence, token_id), entry in zip(
+            self._scheduler.advance(batch, output.token_ids), logprobs, strict=False
+        ):
+            self._receive(sequence, token_id, entry, events)
+        return events
 
-    def _receive(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None) -> list[Event]:
+    def _receive(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None, events: list[Event]) -> None:
+        """Tell of one sampled id. The text of an id that ends the reply is left out, as a stop string is."""
         request = self._requests[sequence.request_id]
-        request.first_token_at = request.first_token_at or self._clock()
-        can_stop = sequence.num_replied >= sequence.params.min_tokens
-        text = request.text.add([token_id], can_stop=can_stop)
-        delta = Delta(sequence.request_id, text, (token_id,), (logprobs,) if logprobs else ())
-        reason = self._stop_reason(request, can_stop and token_id in sequence.stop_ids)
-        return [delta] if reason is None else [delta, *self._finish(sequence, reason)]
-
-    def _stop_reason(self, request: Request, is_stop_id: bool) -> StopReason | None:
-        sequence, params = request.sequence, request.sequence.params
+        if not request.first_token_at:
+            request.first_token_at = self._clock()
+        num_tokens = len(sequence.token_ids)
+        can_stop = num_tokens >= request.least
+        is_stop_id = can_stop and token_id in sequence.stop_ids
+        text = "" if is_stop_id else request.text.add((token_id,), can_stop=can_stop)
+        events.append(Delta(sequence.request_id, text, (token_id,), (logprobs,) if logprobs else ()))
         if is_stop_id or request.text.is_stopped:
-            return StopReason.STOP
-        is_long = params.max_tokens is not None and sequence.num_replied >= params.max_tokens
-        return StopReason.LENGTH if is_long or len(sequence.token_ids) >= self._scheduler.max_model_len else None
+            events += self._finish(sequence, StopReason.STOP)
+        elif num_tokens >= request.most or request.text.error:
+            events += self._finish(sequence, StopReason.LENGTH)
 
     def _finish_all(self, sequences: SequenceOf[Sequence], reason: StopReason, error: str = "") -> list[Event]:
         return [event for sequence in sequences for event in self._finish(sequence, reason, error)]
@@ -211,6 +240,9 @@ class Engine:
         request = self._requests.pop(sequence.request_id)
         self._scheduler.finish(sequence)
         text = request.text.finish()
+        if request.text.error:
+            log.error("request %s failed: %s", sequence.request_id, request.text.error)
+            reason, error = StopReason.FAILED, request.text.error
         events: list[Event] = [Delta(sequence.request_id, text, ())] if text else []
         return [*events, Finished(sequence.request_id, reason, request.usage(), request.timings(self._clock()), error)]
 

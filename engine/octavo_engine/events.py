@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class StopReason(StrEnum):
@@ -57,11 +58,11 @@ class TokenLogprobs:
     top: tuple[tuple[int, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """Finished text of one request, newly visible, and the ids sampled since the last delta (text may lag ids).
 
-    `logprobs` has one entry for each of `token_ids`, if the request asked for them.
+    `logprobs` has one entry for each of `token_ids`, if the request asked for them. A named tuple, because one is made
+    for each token and a frozen dataclass takes more than twice as long.
     """
 
     request_id: str

@@ -83,7 +83,7 @@ class LLM:
 
     def _complete(self, prompts: list[list[int]], params: SamplingParams) -> list[RequestOutput]:
         for ids in prompts:
-            self._loaded.engine.check(len(ids), params)
+            self._loaded.engine.check(ids, params)
         results: dict[str, Completion] = {}
         outputs = []
         for ids in prompts:

@@ -7,25 +7,40 @@ from octavo_engine.stop_strings import StopStrings
 
 
 class ReplyText:
-    """A detokenizer and the stop strings behind it."""
+    """A detokenizer and the stop strings behind it.
+
+    Decoding is a tokenizer's own code: what it raises is kept in `error`, and the text ends there.
+    """
 
     def __init__(self, decode: Decode, stops: Sequence[str], spoiler: int | None = None) -> None:
         self._detokenizer = Detokenizer(decode, spoiler)
         self._stops = StopStrings(stops)
+        self._has_stops = bool(stops)
         self.is_stopped = False
+        self.error = ""
 
     def add(self, token_ids: Sequence[int], *, can_stop: bool = True) -> str:
         """The text that becomes visible; `is_stopped` turns true when a stop string was met, if the reply may end."""
-        text = self._detokenizer.add(token_ids)
-        return self._show(text) if can_stop else text
+        try:
+            text = self._detokenizer.add(token_ids)
+        except Exception as error:  # a border, see above
+            return self._fail(error)
+        return self._show(text) if self._has_stops and can_stop else text
 
     def finish(self) -> str:
-        """What was held back, unless a stop string ended the reply."""
-        if self.is_stopped:
+        """What was held back, unless a stop string or an error ended the reply."""
+        if self.is_stopped or self.error:
             return ""
-        text = self._show(self._detokenizer.finish())
+        try:
+            text = self._show(self._detokenizer.finish())
+        except Exception as error:  # a border, see above
+            text = self._fail(error)
         return text if self.is_stopped else text + self._stops.finish()
 
     def _show(self, text: str) -> str:
         visible, self.is_stopped = self._stops.add(text)
         return visible
+
+    def _fail(self, error: Exception) -> str:
+        self.error = f"the tokenizer cannot decode the reply: {error!r}"
+        return ""

@@ -9,13 +9,19 @@ from octavo_engine.sequence import Sequence
 
 @dataclass(slots=True)
 class Request:
-    """Times are seconds of the engine's clock; 0 means "not yet"."""
+    """Times are seconds of the engine's clock; 0 means "not yet".
+
+    The reply may end from `least` tokens on, prompt included, and ends at `most`.
+    """
 
     sequence: Sequence
     text: ReplyText
+    least: int
+    most: int
     arrived_at: float
     started_at: float = 0.0
     first_token_at: float = 0.0
+    num_forks: int = 0
 
     def usage(self) -> Usage:
         """Counts at this moment; before admission nothing was cached or computed."""

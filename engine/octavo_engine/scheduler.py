@@ -17,6 +17,9 @@ from octavo_engine.waiting import WaitingQueue
 MAX_PARTIAL_PREFILLS = 4
 """Prompts that may be in the making beyond the budget of one step, so that a short one need not wait for a long one."""
 
+PERSON = 0
+"""The priority of a person's request; background work has larger numbers."""
+
 MIN_SHARED_GAIN = 16
 """A prompt waits for another's prefix in the making when that saves it at least so many tokens."""
 
@@ -89,9 +92,12 @@ class Scheduler:
     def schedule(self) -> Plan:
         """Plan the next step; an empty batch means that nothing can run now."""
         plan = Plan()
-        self._plan_decodes(plan)
-        self._admit(plan)
-        self._plan_prefills(plan)
+        self._make_way(plan)
+        decoding = [s for s in self.running if s.is_decoding]
+        self._plan_decodes(plan, decoding)
+        prefills = [s for s in self.running if not s.is_decoding]
+        self._admit(plan, prefills)
+        self._plan_prefills(plan.batch, prefills)
         self._plan_steps(plan.batch)
         return plan
 
@@ -145,41 +151,63 @@ class Scheduler:
         sequence.state = SequenceState.RUNNING
         insort(self.running, sequence, key=attrgetter("priority"))
 
-    def _plan_decodes(self, plan: Plan) -> None:
-        for sequence in [s for s in self.running if s.is_decoding]:
+    def _make_way(self, plan: Plan) -> None:
+        """Preempt background work, the newest first, while it holds the place or the blocks of a person's request."""
+        first = next(iter(self.waiting), None)
+        while first is not None and self.running and self.running[-1].priority > first.priority:
+            prefills = [s for s in self.running if not s.is_decoding]
+            if self._is_worth_waiting(first, prefills) or (not self._is_full and self._fits_now(first)):
+                break
+            self._preempt(self.running[-1], plan)
+
+    def _fits_now(self, sequence: Sequence) -> bool:
+        return self.manager.can_admit(sequence, self._match(sequence))
+
+    def _plan_decodes(self, plan: Plan, decoding: list[Sequence]) -> None:
+        for sequence in decoding:
             if sequence.state is not SequenceState.RUNNING:
                 continue
-            if self._make_room(sequence, plan):
+            if not self.manager.grows_in_place(sequence):
+                if not self._make_room(sequence, plan):
+                    continue
                 plan.batch.copies += self.manager.grow(sequence)
-                plan.batch.add(sequence, 1, self.manager.block_size)
-            elif sequence.state is SequenceState.RUNNING:
-                plan.overflowed.append(sequence)
+            plan.batch.add(sequence, 1, self.manager.block_size)
 
     def _make_room(self, sequence: Sequence, plan: Plan) -> bool:
-        """Preempt from the last on until `sequence` can grow; false when it was preempted itself or fills the pool."""
+        """Let `sequence` grow, whatever it takes; false when it was preempted itself or fills the pool.
+
+        When no block is free or cached, background work is preempted first, then pins give way, which cost a prefill some
+        day and nobody a pause, and then the newest is preempted.
+        """
         while not self.manager.can_grow(sequence):
-            victim = self.running[-1]
-            if victim is not sequence or len(self.running) > 1:
-                self._preempt(victim)
-                plan.preempted.append(victim)
-                if victim is sequence:
-                    return False
-            elif not self.manager.yield_pin():
+            victim, is_alone = self.running[-1], len(self.running) == 1
+            if (is_alone or victim.priority <= PERSON) and self.manager.yield_pin():
+                continue
+            if is_alone:
+                plan.overflowed.append(sequence)
+                return False
+            self._preempt(victim, plan)
+            if victim is sequence:
                 return False
         return True
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: Sequence, plan: Plan) -> None:
         self.running.remove(sequence)
         self.manager.release(sequence)
         sequence.state = SequenceState.WAITING
         self.waiting.push_front(sequence)
+        plan.preempted.append(sequence)
 
-    def _admit(self, plan: Plan) -> None:
-        prefills = [s for s in self.running if not s.is_decoding]
+    def _admit(self, plan: Plan, prefills: list[Sequence]) -> None:
+        """Start requests that wait, and append them to `prefills`. Nobody overtakes in a session of a name."""
+        held: set[str] = set()
         for sequence in [] if self._is_full else list(self.waiting):
             if not self._can_begin_another(plan.batch, prefills) or self._is_stalled(sequence):
                 break
+            if sequence.session in held:
+                continue
             if self._is_worth_waiting(sequence, prefills):
+                held |= {sequence.session} - {""}
                 continue
             match = self._match(sequence)
             if not self._can_start(sequence, match):
@@ -227,13 +255,10 @@ class Scheduler:
                 return False
         return True
 
-    def _plan_prefills(self, plan: Plan) -> None:
+    def _plan_prefills(self, batch: Batch, prefills: list[Sequence]) -> None:
         """Split what is left of the budget evenly; what a short prompt does not need goes to the longer ones."""
-        batch = plan.batch
-        planned = {id(s) for s in (*batch.sequences, *plan.overflowed)}
-        prefills = sorted((s for s in self.running if id(s) not in planned), key=lambda s: s.num_uncomputed)
         budget = self.max_num_batched_tokens - batch.num_tokens
-        for number, sequence in enumerate(prefills):
+        for number, sequence in enumerate(sorted(prefills, key=attrgetter("num_uncomputed"))):
             share = min(sequence.num_uncomputed, budget // (len(prefills) - number))
             if share:
                 batch.add(sequence, share, self.manager.block_size)

@@ -26,7 +26,6 @@ class Sequence:
         "__weakref__",  # a runner may keep what it knows of a sequence exactly as long as the sequence lives
         "block_table",
         "digests",
-        "is_aborted",
         "num_cached",
         "num_computed",
         "num_prompt",
@@ -64,7 +63,6 @@ class Sequence:
         self.block_table: list[int] = []
         self.digests: list[bytes] = []
         self.state = SequenceState.WAITING
-        self.is_aborted = False
 
     def __repr__(self) -> str:
         return f"Sequence({self.request_id!r}, {self.num_computed}/{len(self.token_ids)} computed, {self.state.value})"
@@ -77,7 +75,7 @@ class Sequence:
     @property
     def is_decoding(self) -> bool:
         """Whether only the newest token is missing its KV."""
-        return self.num_uncomputed == 1
+        return len(self.token_ids) - self.num_computed == 1
 
     @property
     def num_replied(self) -> int:

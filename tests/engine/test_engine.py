@@ -191,6 +191,7 @@ def test_a_stop_id_ends_a_reply() -> None:
     stage.engine.add("a", [1], SamplingParams(stop_token_ids=(4,), ignore_eos=True))
     stage.run()
     assert (stage.outcomes["a"].token_ids, stage.reason("a")) == ([2, 3, 4], "stop")
+    assert stage.outcomes["a"].text == "bc"
 
 
 def test_a_stop_string_ends_a_reply_and_is_cut_off() -> None:
@@ -225,7 +226,7 @@ def test_a_fork_goes_on_from_all_tokens_so_far() -> None:
     stage.engine.fork("a", "b", SamplingParams(seed=9, max_tokens=2))
     stage.run()
     assert stage.outcomes["a"].token_ids == [11, 12, 13, 14]
-    assert stage.outcomes["b"].token_ids == [23, 34]
+    assert stage.outcomes["b"].token_ids == [22, 32]
 
 
 def test_a_fork_of_a_waiting_request_waits_too() -> None:

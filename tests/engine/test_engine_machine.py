@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest import TestCase
 
 import pytest
@@ -128,11 +128,11 @@ class EngineMachine(RuleBasedStateMachine):
         request_id, fork_id = data.draw(st.sampled_from(self._unfinished())), f"{len(self.asked)}f"
         prompt = self._ids(request_id)
         try:
-            self.stage.engine.fork(request_id, fork_id, params)
+            self.stage.engine.fork(request_id, fork_id, replace(params, n=1))
         except RequestRefusedError:
             assert not self._fits(prompt)
         else:
-            self.asked[fork_id] = Asked(tuple(prompt), params, params.seed + 1 if params.seed is not None else 0)
+            self.asked[fork_id] = Asked(tuple(prompt), params, params.seed or 0)
 
     @precondition(lambda self: self._unfinished())
     @rule(data=st.data(), times=st.integers(1, 2))

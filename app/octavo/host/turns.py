@@ -251,7 +251,7 @@ class Turns:
 def _prompt(loaded: Loaded, plan: Plan, params: SamplingParams) -> Prompt:
     """In the step thread: the exact ids, and whether the engine would take them."""
     prompt = loaded.chat_format.prompt(plan.messages, plan.known_ids)
-    loaded.engine.check(len(prompt.token_ids), params)
+    loaded.engine.check(prompt.token_ids, params)
     return prompt
 
 

@@ -20,6 +20,7 @@ class TransformersRunner:
         self._cache = cache
         self._backend = backend
         self._sampler = sampler
+        self.vocabulary = sampler.vocabulary
 
     def check(self, params: SamplingParams) -> None:
         """See ModelRunner."""

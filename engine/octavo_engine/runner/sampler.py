@@ -17,7 +17,7 @@ class Sampler:
     """Grammar, then penalties, then biases, then temperature and filters, then the draw."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int, device: torch.device) -> None:
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
         self._counts = TokenCounts(vocabulary, device)
         self._grammars = Grammars(tokenizer, vocabulary)
         self._sequences: list[Sequence] = []
@@ -26,8 +26,8 @@ class Sampler:
     def check(self, params: SamplingParams) -> None:
         """Raise ParameterError for ids outside the vocabulary and for a schema that cannot be kept."""
         for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
-            if unknown := [i for i in ids if not 0 <= i < self._vocabulary]:
-                raise ParameterError(f"{name} names id {unknown[0]}; the model's ids are 0 to {self._vocabulary - 1}")
+            if unknown := [i for i in ids if not 0 <= i < self.vocabulary]:
+                raise ParameterError(f"{name} names id {unknown[0]}; the model's ids are 0 to {self.vocabulary - 1}")
         if params.json_schema is not None:
             self._grammars.check(params.json_schema)
 
