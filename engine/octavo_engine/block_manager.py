@@ -138,7 +138,7 @@ class BlockManager:
         start = number * self.block_size
         if self.enable_prefix_caching and start < sequence.num_computed < start + self.block_size:
             block = sequence.block_table[number]
-            if self.pool.ref_count(block) == 1:
+            if self.pool.ref_counts[block] == 1:
                 tokens = tuple(sequence.token_ids[start : sequence.num_computed])
                 self.index.add(block, self._parent(sequence, number), tokens)
 
@@ -197,7 +197,7 @@ class BlockManager:
         """Give up the oldest pin that frees blocks, because a request could not run otherwise; false without one."""
         holders = Counter(chain.from_iterable(self._pins.values()))
         for name, blocks in self._pins.items():
-            if any(self.pool.ref_count(block) == holders[block] for block in blocks):
+            if any(self.pool.ref_counts[block] == holders[block] for block in blocks):
                 self.unpin(name)
                 return True
         return False
@@ -275,8 +275,8 @@ class BlockManager:
         return True
 
     def _is_writable(self, block: int, offset: int) -> bool:
-        num_others = self.pool.ref_count(block) - self._num_copying[block] - 1
-        return num_others == 0 and self.index.num_tokens(block) <= offset
+        is_alone = self.pool.ref_counts[block] - self._num_copying[block] == 1
+        return is_alone and self.index.num_tokens(block) <= offset
 
     def _writable(self, sequence: Sequence, position: int) -> list[tuple[int, int]]:
         """Copy on write: the block of `position` is replaced by a copy unless it is ours alone from there on."""

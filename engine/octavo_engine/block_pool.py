@@ -15,7 +15,7 @@ class BlockPool:
         self.num_blocks = num_blocks
         self._free = deque(range(num_blocks))
         self._cached: OrderedDict[int, None] = OrderedDict()
-        self._ref_counts = [0] * num_blocks
+        self.ref_counts = [0] * num_blocks  # holders of each block; only this class writes it
         self.num_shared = 0  # blocks in use by two holders or more
 
     @property
@@ -35,9 +35,6 @@ class BlockPool:
     def num_used(self) -> int:
         return self.num_blocks - self.num_available
 
-    def ref_count(self, block: int) -> int:
-        return self._ref_counts[block]
-
     def is_cached(self, block: int) -> bool:
         return block in self._cached
 
@@ -45,23 +42,23 @@ class BlockPool:
         """A block with ref count 1, and whether cached content was evicted for it. The caller checked availability."""
         is_evicted = not self._free
         block = self._cached.popitem(last=False)[0] if is_evicted else self._free.popleft()
-        assert self._ref_counts[block] == 0
-        self._ref_counts[block] = 1
+        assert self.ref_counts[block] == 0
+        self.ref_counts[block] = 1
         return block, is_evicted
 
     def share(self, block: int) -> None:
         """One more holder of a block that is cached or in use."""
-        if self._ref_counts[block] == 0:
+        if self.ref_counts[block] == 0:
             del self._cached[block]
-        self._ref_counts[block] += 1
-        self.num_shared += self._ref_counts[block] == 2
+        self.ref_counts[block] += 1
+        self.num_shared += self.ref_counts[block] == 2
 
     def release(self, block: int, *, keep: bool) -> None:
         """One holder less; the last one leaves the block cached as most recently used (`keep`) or free."""
-        assert self._ref_counts[block] > 0, f"block {block} is released more often than taken"
-        self._ref_counts[block] -= 1
-        self.num_shared -= self._ref_counts[block] == 1
-        if self._ref_counts[block] == 0:
+        assert self.ref_counts[block] > 0, f"block {block} is released more often than taken"
+        self.ref_counts[block] -= 1
+        self.num_shared -= self.ref_counts[block] == 1
+        if self.ref_counts[block] == 0:
             if keep:
                 self._cached[block] = None
             else:
@@ -74,7 +71,7 @@ class BlockPool:
 
     def check_integrity(self, holders: list[int]) -> None:
         """Assert that the counts equal `holders` (recounted by the caller) and that every block is in one place."""
-        assert holders == self._ref_counts, "ref counts differ from the holders"
+        assert holders == self.ref_counts, "ref counts differ from the holders"
         assert self.num_shared == sum(count > 1 for count in holders)
         places = [*self._free, *self._cached, *(b for b, count in enumerate(holders) if count)]
         assert sorted(places) == list(range(self.num_blocks)), "a block is lost or in two places"

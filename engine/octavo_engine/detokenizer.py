@@ -37,7 +37,8 @@ class Detokenizer:
         """The text that becomes visible with these ids."""
         self._window.extend(token_ids)
         text = self._decode(self._window)
-        num_final = self._num_final(text)
+        is_plain = self._spoiler is None and not text.endswith(REPLACEMENT)
+        num_final = len(text) if is_plain else self._num_final(text)
         shown = text[self._num_shown : num_final]
         self._num_shown = max(self._num_shown, num_final)
         if num_final == len(text) and len(self._window) - self._num_closed >= MIN_STRETCH:
@@ -53,7 +54,7 @@ class Detokenizer:
 
     def _num_final(self, text: str) -> int:
         """How many characters of the window's text stay, whatever comes next."""
-        num_whole = len(text.rstrip(REPLACEMENT)) if text.endswith(REPLACEMENT) else len(text)
+        num_whole = len(text.rstrip(REPLACEMENT))
         if self._spoiler is None:
             return num_whole
         return min(num_whole, common_prefix(text, self._decode([*self._window, self._spoiler])))

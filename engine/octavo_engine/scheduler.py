@@ -3,13 +3,13 @@
 from bisect import insort
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field
 from operator import attrgetter
 
 from octavo_engine.batch import Batch
 from octavo_engine.block_manager import BlockManager, Match
 from octavo_engine.config import DEFAULT_BATCHED_TOKENS, EngineConfig
 from octavo_engine.errors import RequestRefusedError
+from octavo_engine.plan import Plan, add_decodes
 from octavo_engine.prefix_index import common_prefix
 from octavo_engine.sequence import Sequence, SequenceState
 from octavo_engine.waiting import WaitingQueue
@@ -25,19 +25,6 @@ MIN_SHARED_GAIN = 16
 
 FEW_ROWS = 4
 """Up to so many rows a step is short, and all of `num_decode_steps` are taken at once; half of them with more rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A step: its batch, and the sequences whose state changes with it.
-
-    `overflowed` ones fill the whole pool alone; they end here, and the caller finishes them.
-    """
-
-    batch: Batch = field(default_factory=Batch)
-    admitted: list[Sequence] = field(default_factory=list)
-    preempted: list[Sequence] = field(default_factory=list)
-    overflowed: list[Sequence] = field(default_factory=list)
 
 
 class Scheduler:
@@ -164,6 +151,7 @@ class Scheduler:
         return self.manager.can_admit(sequence, self._match(sequence))
 
     def _plan_decodes(self, plan: Plan, decoding: list[Sequence]) -> None:
+        rows = []
         for sequence in decoding:
             if sequence.state is not SequenceState.RUNNING:
                 continue
@@ -171,13 +159,14 @@ class Scheduler:
                 if not self._make_room(sequence, plan):
                     continue
                 plan.batch.copies += self.manager.grow(sequence)
-            plan.batch.add(sequence, 1, self.manager.block_size)
+            rows.append(sequence)
+        add_decodes(plan.batch, rows, self.manager.block_size)
 
     def _make_room(self, sequence: Sequence, plan: Plan) -> bool:
         """Let `sequence` grow, whatever it takes; false when it was preempted itself or fills the pool.
 
-        When no block is free or cached, background work is preempted first, then pins give way, which cost a prefill some
-        day and nobody a pause, and then the newest is preempted.
+        When no block is free or cached, background work is preempted first; then pins give way, which costs a prefill
+        some day and nobody a pause; then the newest is preempted.
         """
         while not self.manager.can_grow(sequence):
             victim, is_alone = self.running[-1], len(self.running) == 1

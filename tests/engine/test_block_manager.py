@@ -64,6 +64,39 @@ def test_a_tail_that_nobody_uses_is_taken_over_without_a_copy() -> None:
     assert (following.block_table, following.num_computed) == ([0, 1, 2], 10)
 
 
+@pytest.mark.parametrize(
+    ("shared", "length", "expected"),
+    [(1, 100, 0), (15, 100, 0), (16, 100, 16), (99, 100, 99), (1, 2, 1), (9, 10, 9), (9, 11, 0)],
+)
+def test_a_block_of_256_is_copied_for_16_tokens_or_for_all_that_is_missing(
+    shared: int, length: int, expected: int
+) -> None:
+    manager = BlockManager(8, 256)
+    running = computed(manager, list(range(120)))
+    manager.index_tail(running)
+    assert found(manager, [*range(shared), *range(1000, 1000 + length - shared)]) == expected
+
+
+def test_a_tail_that_needs_no_copy_is_taken_over_however_short() -> None:
+    manager = BlockManager(8, 256)
+    finished(manager, [1, 2, 3])
+    assert found(manager, [1, 2, 3, *range(500, 600)]) == 3
+    assert found(manager, [1, 2, *range(500, 600)]) == 0
+
+
+def test_a_pin_that_frees_nothing_is_kept() -> None:
+    manager = BlockManager(8, 4, max_pinned_share=1.0)
+    finished(manager, [50, 51, 52, 53])
+    finished(manager, TEN[:8])
+    using = computed(manager, [*TEN[:8], 77])
+    manager.pin("in use", TEN[:8])
+    manager.pin("idle", [50, 51, 52, 53])
+    assert (manager.yield_pin(), manager.num_pinned, manager.yield_pin()) == (True, 2, False)
+    manager.release(using)
+    manager.pin("the same", TEN[:8])
+    assert (manager.yield_pin(), manager.yield_pin(), manager.num_pinned) == (True, True, 0)
+
+
 def test_nothing_is_findable_before_it_is_computed() -> None:
     manager = BlockManager(8, 4)
     admitted = sequence(TEN)

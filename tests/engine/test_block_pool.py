@@ -46,7 +46,7 @@ def test_a_revived_block_is_in_use_and_no_longer_evictable() -> None:
     pool = BlockPool(1)
     cached(pool, 1)
     pool.share(0)
-    assert (pool.num_available, pool.ref_count(0), pool.is_cached(0)) == (0, 1, False)
+    assert (pool.num_available, pool.ref_counts[0], pool.is_cached(0)) == (0, 1, False)
 
 
 def test_a_second_release_is_our_bug() -> None:

@@ -128,6 +128,65 @@ def test_background_work_is_preempted_before_a_person_who_came_later() -> None:
     assert stage.outcomes["title"].token_ids == [56, 57, 58, 59]
 
 
+@pytest.mark.parametrize(("num_blocks", "max_num_seqs"), [(64, 2), (8, 8)], ids=["places", "blocks"])
+def test_background_work_gives_a_waiting_person_its_place_or_its_blocks(num_blocks: int, max_num_seqs: int) -> None:
+    stage = Stage(num_blocks=num_blocks, max_num_seqs=max_num_seqs)
+    for name, start in (("title", 50), ("summary", 70)):
+        stage.add(name, prompt(start, 14), 6, priority=1)
+    stage.step()
+    stage.add("person", prompt(1, 6), 2)
+    events = stage.step()
+    assert [e.request_id for e in events if type(e).__name__ == "Preempted"] == ["summary"]
+    assert rows(stage) == {"title": 1, "person": 6}
+    stage.run()
+    assert stage.outcomes["summary"].token_ids == prompt(84, 6)
+
+
+def test_background_work_goes_on_beside_a_person_where_there_is_room() -> None:
+    stage = Stage()
+    stage.add("title", prompt(50, 6), 6, priority=1)
+    stage.step()
+    stage.add("person", prompt(1, 6), 2)
+    stage.step()
+    assert rows(stage) == {"title": 1, "person": 6}
+
+
+def test_a_waiting_person_does_not_preempt_another_person() -> None:
+    stage = Stage(max_num_seqs=1)
+    stage.add("a", [1], 6)
+    stage.step()
+    stage.add("b", [7], 2)
+    stage.step()
+    assert rows(stage) == {"a": 1}
+
+
+def test_pins_give_way_before_a_person_is_preempted_and_after_background_work_is() -> None:
+    stage = Stage(num_blocks=8, max_pinned_share=0.25)
+    stage.add("system", prompt(50, 8), 1)
+    stage.run()
+    assert stage.engine.pin("system", prompt(50, 8)) == 8
+    for name, start, priority in (("a", 100, 0), ("b", 120, 0), ("title", 140, 1)):
+        stage.add(name, prompt(start, 6), 9, priority=priority)
+    pinned: dict[str, int] = {}
+    while stage.engine.has_work:
+        for event in stage.step():
+            if type(event).__name__ == "Preempted":
+                pinned.setdefault(event.request_id, stage.engine.counts().pinned)
+    assert pinned == {"title": 2}
+    assert stage.engine.counts().pinned == 0
+
+
+def test_a_request_that_waits_for_a_prefix_is_not_overtaken_in_its_session() -> None:
+    stage = Stage(num_blocks=200, max_num_batched_tokens=32)
+    stage.add("first", PREFIX[:100], 1, session="a")
+    stage.step()
+    stage.add("waits", [*PREFIX[:99], 1], 1, session="b")
+    stage.add("next", [5, 6], 1, session="b")
+    stage.add("other", [7, 8], 1, session="c")
+    started = [e.request_id for _ in range(6) for e in stage.step() if type(e).__name__ == "Started"]
+    assert started == ["other", "waits", "next"]
+
+
 def test_the_newest_is_preempted_first() -> None:
     stage = Stage(num_blocks=6)
     for name, start in (("a", 10), ("b", 30), ("c", 50)):
@@ -204,6 +263,26 @@ def test_n_replies_come_from_one_prefill(length: int) -> None:
     stage.run()
     assert [stage.usage(name) for name in ("a", "a#1", "a#2", "a#3")] == [(0, length), *[(length - 1, 1)] * 3]
     assert stage.outcomes["a#3"].token_ids == [length + 1, length + 2]
+
+
+def test_a_fork_and_its_parent_go_on_to_full_blocks_of_their_own() -> None:
+    stage = Stage(next_id=lambda ids, seed: ids[-1] + 1 + seed)
+    stage.engine.add("a", prompt(1, 7), SamplingParams(seed=0, max_tokens=12))
+    for _ in range(3):
+        stage.step()
+    stage.engine.fork("a", "b", SamplingParams(seed=9, max_tokens=12))
+    a, b = stage.scheduler.running
+    assert (a.digests, len(a.digests)) == (b.digests, 2)
+    for _ in range(5):
+        stage.step()
+    assert (len(a.digests), len(b.digests)) == (3, 3)
+    assert a.digests[:2] == b.digests[:2]
+    assert a.digests[2] != b.digests[2]
+    stage.run()
+    for name, request in (("a", a.token_ids), ("b", b.token_ids)):
+        stage.engine.add(f"{name} again", request, SamplingParams(max_tokens=1))
+    stage.run()
+    assert [stage.usage(f"{name} again")[1] for name in "ab"] == [1, 1]
 
 
 def test_a_running_fork_shares_full_blocks_and_copies_one_partial_block() -> None:
