@@ -265,9 +265,9 @@ class Scheduler:
             batch.num_steps = steps
 
     def _num_left(self, sequence: Sequence) -> int:
-        """Tokens until the reply must end; 1 where the host has a say in every one of them."""
+        """Tokens until the reply must end; 1 for the first, which is awaited, and where the host has a say in each."""
         params = sequence.params
-        if params.changes_logits or params.logprobs is not None:
+        if sequence.num_replied == 0 or params.changes_logits or params.logprobs is not None:
             return 1
         room = self.max_model_len - len(sequence.token_ids)
         return room if params.max_tokens is None else min(room, params.max_tokens - sequence.num_replied)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from octavo_engine.errors import ChatFormatError
 from octavo_engine.messages import Message, Prompt
@@ -80,9 +80,11 @@ class TransformersFormat:
         return ids
 
     def _decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        text = self._tokenizer.decode(
-            list(token_ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False
-        )
+        ids = list(token_ids)
+        if isinstance(self._tokenizer, PreTrainedTokenizerFast):  # called for every token, and its wrapper is slow
+            decoded: str = self._tokenizer.backend_tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+            return decoded
+        text = self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False)
         assert isinstance(text, str)
         return text
 

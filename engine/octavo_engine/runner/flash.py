@@ -34,7 +34,7 @@ class Rows:
     """What flash-attn needs to know of a batch: int32 tensors on the device.
 
     Decoding rows first: `lengths`, (decodes,), with the new token. Then prompts: cumulative query and key counts,
-    (prompts + 1,), and their largest. `tables`, (rows, width).
+    (prompts + 1,), and their largest. `tables`, (rows, width). A cold batch is all prompts from their first token.
     """
 
     num_decodes: int
@@ -44,15 +44,28 @@ class Rows:
     cu_keys: torch.Tensor
     max_queries: int
     max_keys: int
+    is_cold: bool = False
 
 
-def attend_paged(q: torch.Tensor, pages: tuple[torch.Tensor, torch.Tensor], rows: Rows, **options: Any) -> torch.Tensor:
+def attend_paged(
+    q: torch.Tensor,
+    fresh: tuple[torch.Tensor, torch.Tensor],
+    pages: tuple[torch.Tensor, torch.Tensor],
+    rows: Rows,
+    **options: Any,
+) -> torch.Tensor:
     """Attention of q, (T, heads, dim), whose keys and values are in the cache already; (T, heads, dim).
 
-    The causal mask of both kernels is aligned at the end of the keys, so a chunk after a cached prefix needs nothing.
+    `fresh` are the keys and values of these same tokens, (T, kv heads, dim): a cold batch reads nothing else. The
+    causal mask of all kernels is aligned at the end of the keys, so a chunk after a cached prefix needs nothing.
     """
     from flash_attn import flash_attn_varlen_func, flash_attn_with_kvcache
 
+    if rows.is_cold:
+        cold: torch.Tensor = flash_attn_varlen_func(
+            q, *fresh, rows.cu_queries, rows.cu_queries, rows.max_queries, rows.max_queries, causal=True, **options
+        )
+        return cold
     keys, values = pages
     n, parts = rows.num_decodes, []
     if n:
@@ -88,7 +101,7 @@ def rows_of(batch: Batch, block_size: int, device: torch.device) -> Rows:
     lengths, on_device_queries, on_device_keys, on_device_tables = torch.split(packed, sizes)
     return Rows(
         n, lengths, on_device_tables.view(-1, width), on_device_queries, on_device_keys,
-        max(queries[n:], default=0), max(contexts[n:], default=0),
+        max(queries[n:], default=0), max(contexts[n:], default=0), n == 0 and contexts == queries,
     )  # fmt: skip
 
 
@@ -127,5 +140,11 @@ class FlashBackend:
         values[self._blocks, self._offsets] = v
         window = (-1, -1) if spec.sliding_window is None else (spec.sliding_window - 1, 0)
         return attend_paged(
-            q, (keys, values), self._rows, softmax_scale=spec.scale, window_size=window, softcap=spec.softcap or 0.0
+            q,
+            (k, v),
+            (keys, values),
+            self._rows,
+            softmax_scale=spec.scale,
+            window_size=window,
+            softcap=spec.softcap or 0.0,
         )

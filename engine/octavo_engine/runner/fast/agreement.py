@@ -35,7 +35,13 @@ def check_agreement(model: PreTrainedModel, cache: KVCache, backend: AttentionBa
     )
     last = torch.tensor([NUM_TOKENS - 1], device=device)
     fast = forward_rows(
-        w, cache, ids, positions, slots, last, lambda q, pages: attend_paged(q, pages, rows, softmax_scale=w.scale)
+        w,
+        cache,
+        ids,
+        positions,
+        slots,
+        last,
+        lambda q, fresh, pages: attend_paged(q, fresh, pages, rows, softmax_scale=w.scale),
     )
     error = float((fast.float() - general).norm() / general.norm())
     log.info("fast path: relative error %.4f against the general path", error)

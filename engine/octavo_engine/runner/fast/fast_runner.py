@@ -82,16 +82,19 @@ class FastRunner:
         return self._sampler.sample(logits[: len(sampling)], sampling) if sampling else StepOutput([])
 
     def _decode(self, batch: Batch, num_rows: int) -> StepOutput:
-        is_plain = not any(s.params.changes_logits or s.params.logprobs is not None for s in batch.sequences)
-        is_greedy = not is_plain or all(s.params.temperature == 0 for s in batch.sequences)
-        graph = self._decode_graph(num_rows, self._width(batch), is_greedy)
+        graph = self._graph_for(batch, num_rows)
         self._fill_decode(graph, batch)
         steps, count = min(batch.num_steps, MAX_STEPS), len(batch.sequences)
         for _ in range(steps):
             graph.graph.replay()
-        if not is_plain:
+        if not is_plain(batch):
             return self._sampler.sample(graph.logits[:count], batch.sequences)
         return StepOutput(graph.out[:steps, :count].flatten().tolist())
+
+    def _graph_for(self, batch: Batch, num_rows: int) -> DecodeGraph:
+        """Rows whose logits the host changes take the greedy graph's logits and leave its ids."""
+        is_greedy = not is_plain(batch) or all(s.params.temperature == 0 for s in batch.sequences)
+        return self._decode_graph(num_rows, self._width(batch), is_greedy)
 
     def _fill_decode(self, graph: DecodeGraph, batch: Batch) -> None:
         idle, sequences = graph.num_rows - len(batch.sequences), batch.sequences
@@ -171,5 +174,10 @@ class FastRunner:
         ids, positions, slots, last_rows = torch.split(packed, [size, size, size, max(len(last), 1)])
         return forward_rows(
             self._weights, self._cache, ids, positions, slots, last_rows,
-            lambda q, pages: attend_paged(q, pages, rows, softmax_scale=self._weights.scale),
+            lambda q, fresh, pages: attend_paged(q, fresh, pages, rows, softmax_scale=self._weights.scale),
         )  # fmt: skip
+
+
+def is_plain(batch: Batch) -> bool:
+    """Whether sampling needs nothing but temperature and filters, so that a graph can do it."""
+    return not any(s.params.changes_logits or s.params.logprobs is not None for s in batch.sequences)

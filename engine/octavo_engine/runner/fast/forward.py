@@ -9,8 +9,9 @@ from octavo_engine.runner.fast.kernels import rms_norm, rotary_to_cache, silu_mu
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
-Attend = Callable[[torch.Tensor, tuple[torch.Tensor, torch.Tensor]], torch.Tensor]
-"""q, (T, heads, dim), and the pages of a layer, to (T, heads, dim)."""
+Pair = tuple[torch.Tensor, torch.Tensor]
+Attend = Callable[[torch.Tensor, Pair, Pair], torch.Tensor]
+"""q, (T, heads, dim), its own tokens' keys and values, and the pages of a layer, to (T, heads, dim)."""
 
 
 def forward_rows(
@@ -36,7 +37,8 @@ def forward_rows(
         qkv = functional.linear(hidden, w.qkv[layer], None if w.qkv_bias is None else w.qkv_bias[layer])
         norms = None if head_norms is None else (head_norms[0][layer], head_norms[1][layer])
         rotary_to_cache(qkv, norms, (w.cos, w.sin), positions, slots, pages, w.num_heads, w.eps)
-        attended = attend(qkv[:, :width].view(len(qkv), w.num_heads, w.head_dim), pages)
+        q, k, v = torch.split(qkv.view(len(qkv), -1, w.head_dim), [w.num_heads, w.num_kv_heads, w.num_kv_heads], 1)
+        attended = attend(q, (k, v), pages)
         delta = functional.linear(attended.reshape(len(qkv), width), w.o[layer])
         hidden = rms_norm(x, delta, w.norms[2 * layer + 1], w.eps)
         delta = functional.linear(silu_mul(functional.linear(hidden, w.gate_up[layer])), w.down[layer])

@@ -71,7 +71,7 @@ class DecodeGraph:
         rows = Rows(self.num_rows, lengths, self._tables, lengths, lengths, 0, 0)
         return forward_rows(
             self._weights, self._cache, self._ids, self._positions, block * size + self._positions % size, None,
-            lambda q, pages: attend_paged(q, pages, rows, softmax_scale=self._weights.scale),
+            lambda q, fresh, pages: attend_paged(q, fresh, pages, rows, softmax_scale=self._weights.scale),
         )  # fmt: skip
 
 
@@ -93,7 +93,7 @@ class PromptGraph:
         def run() -> None:
             self.logits = forward_rows(
                 w, cache, ids, positions, slots, last,
-                lambda q, pages: attend_paged(q, pages, rows, softmax_scale=w.scale),
+                lambda q, fresh, pages: attend_paged(q, fresh, pages, rows, softmax_scale=w.scale),
             )  # fmt: skip
 
         self.graph = capture(run, pool)

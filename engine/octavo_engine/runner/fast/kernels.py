@@ -60,11 +60,12 @@ def _rotary_cache_kernel(
         sin_low, sin_high = tl.load(sin + position * DIM + half), tl.load(sin + position * DIM + DIM // 2 + half)
         rotated_low = (low * cos_low - high * sin_low).to(qkv.dtype.element_ty)
         rotated_high = (high * cos_high + low * sin_high).to(qkv.dtype.element_ty)
-        target = source
+        tl.store(source + half, rotated_low)
+        tl.store(source + DIM // 2 + half, rotated_high)
         if head >= HEADS:
             target = keys + place + (head - HEADS) * DIM
-        tl.store(target + half, rotated_low)
-        tl.store(target + DIM // 2 + half, rotated_high)
+            tl.store(target + half, rotated_low)
+            tl.store(target + DIM // 2 + half, rotated_high)
 
 
 def rotary_to_cache(
@@ -77,8 +78,8 @@ def rotary_to_cache(
     num_heads: int,
     eps: float,
 ) -> None:
-    """Norm (where the model has it) and rotate the heads of qkv, (T, (heads + 2 kv_heads) * dim); queries stay in
-    place, keys and values go to their slots in `pages`, (blocks, page, kv_heads, dim) each with one block stride.
+    """Norm (where the model has it) and rotate the heads of qkv, (T, (heads + 2 kv_heads) * dim), in place; keys and
+    values go to their slots in `pages` too, (blocks, page, kv_heads, dim) each with one block stride.
     """
     keys, values = pages
     page, num_kv_heads, dim = keys.shape[1:]
