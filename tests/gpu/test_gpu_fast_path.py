@@ -217,9 +217,10 @@ def test_a_seeded_reply_is_drawn_inside_the_graph_as_outside_it() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="compute-sanitizer is not installed")
 def test_the_kernels_touch_no_memory_that_is_not_theirs() -> None:
-    script = Path(__file__).with_name("sanitized.py")
+    checker = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9"]
     done = subprocess.run(
-        ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", sys.executable, str(script)],
+        [*checker, sys.executable, "-m", "tests.gpu.sanitized"],
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,

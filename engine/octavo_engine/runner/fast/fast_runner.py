@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 ROW_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 TOKEN_BUCKETS = (16, 64, 128, 256, 512, 1024)
 PROMPT_ROW_BUCKETS = (1, 8)
+WARM_WIDTHS = (4, 8)
+"""Table widths whose graphs are captured at the start: contexts of up to 2,048 tokens."""
 
 
 def bucket(buckets: tuple[int, ...], count: int) -> int | None:
@@ -60,8 +62,8 @@ class FastRunner:
         batch = Batch()
         batch.add(sequence, num_tokens, size)
         self._sampler.sample(self._prompt_eager(batch)[:1], [sequence])
-        for rows in (1, 2, 4, 8):
-            for width in (4, 8) if rows > MAX_ROWS else (4,):
+        for rows in ROW_BUCKETS:
+            for width in WARM_WIDTHS:
                 self._decode_graph(rows, width, True)
         self._decode_graph(1, 4, False)
         for tokens in TOKEN_BUCKETS:

@@ -19,11 +19,10 @@ Pool = Any
 
 
 def capture(function: Callable[[], None], pool: Pool) -> torch.cuda.CUDAGraph:
-    """Run a function twice to warm it up (kernels compile, libraries allocate), then record it."""
+    """Run a function once to warm it up (kernels compile, libraries allocate), then record it."""
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        function()
         function()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
