@@ -10,7 +10,7 @@ from octavo_engine.sequence import Sequence
 class Plan:
     """A step: its batch, and the sequences whose state changes with it.
 
-    `overflowed` ones fill the whole pool alone; they end here, and the caller finishes them.
+    `overflowed` ones fill the whole pool by themselves; they end here, and the caller finishes them.
     """
 
     batch: Batch = field(default_factory=Batch)

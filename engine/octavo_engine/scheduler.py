@@ -191,6 +191,9 @@ class Scheduler:
         """Start requests that wait, and append them to `prefills`. Nobody overtakes in a session of a name."""
         held: set[str] = set()
         for sequence in [] if self._is_full else list(self.waiting):
+            if self.manager.num_blocks_for(len(sequence.token_ids)) > self.manager.pool.num_blocks:
+                plan.overflowed.append(sequence)  # it filled the pool when it had to make way for a person
+                continue
             if not self._can_begin_another(plan.batch, prefills) or self._is_stalled(sequence):
                 break
             if sequence.session in held:
@@ -255,7 +258,8 @@ class Scheduler:
 
     def _plan_steps(self, batch: Batch) -> None:
         """Let rows that all decode go on for several steps, while none of them surely ends and blocks are left."""
-        if self.num_decode_steps == 1 or batch.num_tokens > len(batch.sequences) or not batch.sequences:
+        is_decoding = batch.num_tokens == len(batch.sequences) and all(batch.samples)  # no piece of a prompt
+        if self.num_decode_steps == 1 or not is_decoding or not batch.sequences:
             return
         wanted = self.num_decode_steps if len(batch.sequences) <= FEW_ROWS else max(self.num_decode_steps // 2, 1)
         steps = min(wanted, *(self._num_left(sequence) for sequence in batch.sequences))

@@ -73,9 +73,27 @@ class MemoryRunner:
             self._memory[slot] = token_id
         for sequence, end in zip(batch.sequences, batch.context_lens, strict=True):
             assert self._gather(sequence, end) == sequence.token_ids[:end]
-        sampling = (s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples)
+        sampling = [s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples]
         ids = [self._next_id(s.token_ids, s.seed) for s in sampling]
+        if batch.num_steps > 1:
+            ids += self._go_on(sampling, ids, batch.num_steps - 1)
         return StepOutput([*ids, *ids][: len(ids) + self.num_extra])
+
+    def _go_on(self, sequences: SequenceOf[Sequence], newest: SequenceOf[int], num_steps: int) -> list[int]:
+        """The ids of further steps, in which each sequence computes the id that the step before gave it."""
+        said = {s.request_id: [*s.token_ids, token_id] for s, token_id in zip(sequences, newest, strict=True)}
+        ids = []
+        for _ in range(num_steps):
+            for sequence in sequences:
+                tokens = said[sequence.request_id]
+                number, offset = divmod(len(tokens) - 1, self._size)
+                block = sequence.block_table[number]
+                self._check_write(block, offset, sequence)
+                self._memory[block * self._size + offset] = tokens[-1]
+                assert self._gather(sequence, len(tokens)) == tokens
+                tokens.append(self._next_id(tokens, sequence.seed))
+                ids.append(tokens[-1])
+        return ids
 
     def _check_plan(self, batch: Batch) -> None:
         assert batch.num_tokens == sum(batch.query_lens) <= self._scheduler.max_num_batched_tokens
@@ -133,6 +151,7 @@ class Stage:
         block_size: int = 4,
         max_num_seqs: int = 8,
         max_num_batched_tokens: int = 64,
+        num_decode_steps: int = 1,
         max_model_len: int = 1024,
         enable_prefix_caching: bool = True,
         max_pinned_share: float = 0.25,
@@ -141,7 +160,10 @@ class Stage:
         decode: Callable[[SequenceOf[int]], str] | None = None,
     ) -> None:
         config = EngineConfig(
-            block_size=block_size, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens
+            block_size=block_size,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            num_decode_steps=num_decode_steps,
         )
         self.manager = BlockManager(
             num_blocks,

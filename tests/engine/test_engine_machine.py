@@ -83,14 +83,19 @@ class EngineMachine(RuleBasedStateMachine):
         self.aborted: set[str] = set()
 
     @initialize(
-        pool=st.integers(8, 72), max_num_seqs=st.integers(1, 6), extra=st.integers(0, 30), context=st.integers(20, 70)
+        pool=st.integers(8, 72),
+        max_num_seqs=st.integers(1, 6),
+        extra=st.integers(0, 30),
+        context=st.integers(20, 70),
+        num_decode_steps=st.sampled_from((1, 1, 2, 5)),
     )
-    def start(self, pool: int, max_num_seqs: int, extra: int, context: int) -> None:
+    def start(self, pool: int, max_num_seqs: int, extra: int, context: int, num_decode_steps: int) -> None:
         self.stage = Stage(
             num_blocks=max(2, pool // self.block_size),
             block_size=self.block_size,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_seqs + extra,
+            num_decode_steps=num_decode_steps,
             max_model_len=context,
             enable_prefix_caching=self.enable_prefix_caching,
             max_pinned_share=0.5,

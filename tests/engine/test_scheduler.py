@@ -151,6 +151,17 @@ def test_background_work_goes_on_beside_a_person_where_there_is_room() -> None:
     assert rows(stage) == {"title": 1, "person": 6}
 
 
+def test_background_work_that_had_filled_the_pool_ends_when_it_made_way() -> None:
+    stage = Stage(num_blocks=4)
+    stage.add("title", prompt(50, 6), 30, priority=1)
+    while len(stage.scheduler.running[0].token_ids if stage.scheduler.running else []) < 17:
+        stage.step()
+    stage.add("person", [1], 2)
+    stage.run()
+    assert (stage.reason("title"), stage.outcomes["title"].token_ids) == ("kv_full", prompt(56, 11))
+    assert stage.outcomes["person"].token_ids == [2, 3]
+
+
 def test_a_waiting_person_does_not_preempt_another_person() -> None:
     stage = Stage(max_num_seqs=1)
     stage.add("a", [1], 6)
@@ -185,6 +196,34 @@ def test_a_request_that_waits_for_a_prefix_is_not_overtaken_in_its_session() -> 
     stage.add("other", [7, 8], 1, session="c")
     started = [e.request_id for _ in range(6) for e in stage.step() if type(e).__name__ == "Started"]
     assert started == ["other", "waits", "next"]
+
+
+def test_several_steps_at_once_say_what_single_ones_say() -> None:
+    stage = Stage(num_decode_steps=4)
+    for name, start, length in (("a", 10, 11), ("b", 50, 6)):
+        stage.add(name, prompt(start, 5), length)
+    stage.run()
+    assert [stage.outcomes[name].token_ids for name in "ab"] == [prompt(15, 11), prompt(55, 6)]
+    assert len(stage.runner.steps) < 11
+
+
+def test_a_prompt_in_pieces_of_one_token_is_not_taken_for_a_reply() -> None:
+    stage = Stage(num_decode_steps=4, max_num_seqs=1, max_num_batched_tokens=1)
+    stage.add("a", prompt(1, 9), 6)
+    stage.run()
+    assert stage.outcomes["a"].token_ids == prompt(10, 6)
+
+
+def test_what_a_step_says_behind_the_end_of_a_reply_is_dropped() -> None:
+    stage = Stage(num_decode_steps=4)
+    stage.engine.add("a", [1], SamplingParams(stop=("d",), max_tokens=20))
+    stage.engine.add("b", [10], SamplingParams(max_tokens=20))
+    stage.run()
+    assert (stage.outcomes["a"].token_ids, stage.outcomes["a"].text) == ([2, 3, 4], "bc")
+    assert stage.outcomes["b"].token_ids == prompt(11, 20)
+    stage.add("again", prompt(1, 9), 1)
+    stage.run()
+    assert stage.usage("again") == (3, 6)
 
 
 def test_the_newest_is_preempted_first() -> None:
