@@ -1,7 +1,9 @@
 """The memory of the KV pool: one tensor, a block's rows of all layers side by side."""
 
+import math
 from dataclasses import dataclass
 
+import numpy
 import torch
 
 
@@ -29,7 +31,7 @@ class KVCache:
 
     def __init__(self, shape: KVShape, num_blocks: int, block_size: int, device: torch.device) -> None:
         size = (num_blocks + 1, shape.num_layers, 2, block_size, shape.num_kv_heads, shape.head_dim)
-        self.data = torch.zeros(size, dtype=shape.dtype, device=device)
+        self.data = _zeros(size, shape.dtype, device)
         self.block_size = block_size
         self.scratch_block = num_blocks
 
@@ -42,3 +44,11 @@ class KVCache:
         sources, destinations = zip(*pairs, strict=True)
         device = self.data.device
         self.data[torch.tensor(destinations, device=device)] = self.data[torch.tensor(sources, device=device)]
+
+
+def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros; on the CPU in memory that the system hands out at the first write (torch would write all of it now)."""
+    if device.type != "cpu":
+        return torch.zeros(size, dtype=dtype, device=device)
+    num_bytes = math.prod(size) * dtype.itemsize
+    return torch.from_numpy(numpy.zeros(num_bytes, numpy.uint8)).view(dtype).view(size)
