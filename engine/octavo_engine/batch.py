@@ -49,6 +49,11 @@ class Batch:
         return len(self.token_ids)
 
     @property
+    def is_decode(self) -> bool:
+        """Whether every row computes its newest token and samples: no row is a piece of a prompt, however short."""
+        return len(self.token_ids) == len(self.sequences) and all(self.samples)
+
+    @property
     def num_decodes(self) -> int:
         """How many leading rows compute one token each."""
         count = 0

@@ -258,8 +258,7 @@ class Scheduler:
 
     def _plan_steps(self, batch: Batch) -> None:
         """Let rows that all decode go on for several steps, while none of them surely ends and blocks are left."""
-        is_decoding = batch.num_tokens == len(batch.sequences) and all(batch.samples)  # no piece of a prompt
-        if self.num_decode_steps == 1 or not is_decoding or not batch.sequences:
+        if self.num_decode_steps == 1 or not batch.is_decode or not batch.sequences:
             return
         wanted = self.num_decode_steps if len(batch.sequences) <= FEW_ROWS else max(self.num_decode_steps // 2, 1)
         steps = min(wanted, *(self._num_left(sequence) for sequence in batch.sequences))

@@ -81,7 +81,8 @@ def bench_abort(model: str, loaded: Loaded) -> list[Result]:
 def _start(engine: Engine, seed: int) -> Engine:
     rng = random.Random(seed)
     prompt = [rng.randint(100, 30_000) for _ in range(500)]
-    engine.add("parent", prompt, SamplingParams(temperature=0.0, ignore_eos=True, max_tokens=100))
+    one_step_a_look = SamplingParams(temperature=0.0, ignore_eos=True, max_tokens=100, logprobs=0)
+    engine.add("parent", prompt, one_step_a_look)
     for _ in range(4):
         engine.step()
     return engine

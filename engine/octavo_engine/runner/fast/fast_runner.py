@@ -77,7 +77,7 @@ class FastRunner:
         if batch.copies:
             self._cache.copy(batch.copies)
         num_rows = bucket(ROW_BUCKETS, len(batch.sequences))
-        if batch.num_tokens == len(batch.sequences) and num_rows is not None:
+        if batch.is_decode and num_rows is not None:
             return self._decode(batch, num_rows)
         logits = self._prompt(batch)
         sampling = [s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples]
