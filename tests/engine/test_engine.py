@@ -79,6 +79,20 @@ def test_the_next_turn_computes_only_its_new_fragment() -> None:
     assert stage.usage("turn 2") == (18, 4)  # the last sampled id of a turn was never computed
 
 
+def test_a_retry_computes_one_token_and_an_edit_only_what_it_changes() -> None:
+    stage = Stage()
+    system, question, answer = prompt(1, 10), prompt(20, 6), prompt(26, 5)
+    stage.add("turn", [*system, *question], 5)
+    stage.run()
+    stage.add("next turn", [*system, *question, *answer, 500, 501], 3)
+    stage.run()
+    stage.add("retry", [*system, *question, *answer, 500, 501], 3)
+    stage.add("edit", [*system, 20, 21, 22, 600, 601, 602], 3)
+    stage.run()
+    assert stage.usage("next turn") == (20, 3)  # the last id of a reply was never computed
+    assert (stage.usage("retry"), stage.usage("edit")) == ((22, 1), (13, 3))
+
+
 def test_a_full_hit_computes_exactly_one_token() -> None:
     stage = Stage()
     stage.add("cold", prompt(1, 8), 2)

@@ -1,0 +1,56 @@
+"""What the benchmarks promise: fixed work, the figures that are asked for, one line for what cannot run."""
+
+import json
+
+from click.testing import CliRunner
+
+from octavo.bench import planning
+from octavo.bench.results import Result
+from octavo.bench.sharing import bench_prefix
+from octavo.bench.workloads import SHAPES, WORKLOADS, chats, workload
+from octavo.cli.bench import HELP, command
+from octavo_engine.echo import load_echo
+
+
+def test_every_workload_has_a_line_of_help_and_gives_the_same_ids_again() -> None:
+    assert set(WORKLOADS) < set(HELP)
+    for name in WORKLOADS:
+        assert workload(name) == workload(name)
+    assert chats() == chats()
+    assert set(SHAPES) == {"qwen3-0.6b", "llama-1b", "llama-7b"}
+
+
+def test_blocks_of_16_waste_less_than_a_twentieth() -> None:
+    waste = {(r.more["block size"], r.more["prompt"]): float(r.more["paged %"]) for r in planning.bench_waste()}
+    assert max(share for (size, _), share in waste.items() if size == 16) < 5
+    assert max(share for (size, _), share in waste.items() if size == 256) > 20  # why blocks of 256 share inside
+
+
+def test_the_cost_of_planning_is_a_time() -> None:
+    assert 0 < planning._step_us(2, 64) < 1e6
+
+
+def test_99_of_100_prefixes_are_not_computed() -> None:
+    loaded = load_echo()
+    shared, alone = bench_prefix("echo", loaded)
+    assert (shared.more["prefix saved %"], alone.more["prefix saved %"]) == (99.0, 0.0)
+
+
+def test_a_result_is_a_line_of_text_and_a_flat_object() -> None:
+    result = Result(work="single", model="m", out_tps=1234.5, more={"seconds": 0.25})
+    assert result.to_text().split() == ["single", "m", "out", "tok/s", "1,234", "seconds", "0.25"]
+    assert result.to_json() == {
+        "work": "single",
+        "model": "m",
+        "out_tps": 1234.5,
+        "rps": None,
+        "first_token_ms": None,
+        "seconds": 0.25,
+    }
+
+
+def test_json_has_every_result_in_one_list() -> None:
+    done = CliRunner().invoke(command, ["waste", "--json"])
+    results = json.loads(done.output)
+    assert len(results) == 10
+    assert {"work", "model", "out_tps", "rps", "first_token_ms"} <= results[0].keys()
