@@ -6,9 +6,19 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from octavo.errors import HostError
 from octavo.paths import Paths
 from octavo_data import Store
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """What a host writes into its lock file: its process, its key, and its model as a person names it."""
+
+    pid: int
+    key: str
+    model: str
 
 
 @contextlib.contextmanager
@@ -25,17 +35,25 @@ def try_lock(path: Path) -> Iterator[bool]:
         os.close(fd)
 
 
-def sign(path: Path) -> None:
-    """The holder of the lock writes its process id into it."""
-    path.write_text(f"{os.getpid()}\n")
+def sign(path: Path, key: str, model: str) -> None:
+    """The holder of the lock says in it who it is."""
+    path.write_bytes(msgspec.json.encode(Holder(os.getpid(), key, model)) + b"\n")
 
 
-def holder_of(path: Path) -> int:
-    """The process that signed the lock last. Raises HostError when nobody did."""
-    text = path.read_text().strip()
-    if not text.isdecimal():
-        raise HostError(f"{path} does not say who holds it", "End the host by hand: `ps` shows it as octavo.host.")
-    return int(text)
+def holder_of(path: Path) -> Holder:
+    """The host that signed the lock last. Raises HostError when nobody did."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Holder)
+    except msgspec.DecodeError as error:
+        remedy = "End the host by hand: `ps` shows it as octavo.host."
+        raise HostError(f"{path} does not say who holds it", remedy) from error
+
+
+def running_hosts(paths: Paths) -> list[Holder]:
+    """All hosts of these folders that are alive, whatever their settings. Raises HostError."""
+    held = [path for path in paths.locks() if not is_free(path)]
+    holders = [(path, holder_of(path)) for path in held]
+    return [holder for path, holder in holders if paths.lock(holder.key) == path]  # others are of another OCTAVO_HOME
 
 
 def is_free(path: Path) -> bool:

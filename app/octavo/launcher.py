@@ -18,7 +18,7 @@ import msgspec
 from octavo.client import Client, HostAbsentError
 from octavo.config import Settings
 from octavo.errors import HostError
-from octavo.host_lock import holder_of, is_free
+from octavo.host_lock import holder_of, is_free, running_hosts
 from octavo.models.resolve import resolve
 from octavo.paths import Paths, private_folder
 
@@ -30,18 +30,22 @@ _POLL_S = 0.03
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """Which host: the model as a person names it, where it lies (None for `echo`), and how its engine is set."""
+    """Which host: the settings, where their model lies (None for `echo`), and where everything else does."""
 
-    model: str
     folder: Path | None
     settings: Settings
     paths: Paths
 
     @classmethod
-    def of(cls, settings: Settings, paths: Paths, model: str | None = None) -> "HostSpec":
-        """Look the model up (by default that of the settings). Raises ModelMissingError, ModelNameError."""
-        name = model or settings.model
-        return cls(name, None if is_echo(name) else resolve(name, paths).absolute(), settings, paths)
+    def of(cls, settings: Settings, paths: Paths) -> "HostSpec":
+        """Look the model of the settings up. Raises ModelMissingError, ModelNameError, ModelFolderError."""
+        name = settings.model
+        return cls(None if is_echo(name) else resolve(name, paths), settings, paths)
+
+    @property
+    def model(self) -> str:
+        """As a person names it."""
+        return self.settings.model
 
     @property
     def key(self) -> str:
@@ -61,13 +65,13 @@ def is_echo(model: str) -> bool:
     return model.partition(":")[0] == ECHO
 
 
-async def connect(settings: Settings, paths: Paths, *, model: str | None = None, start: bool = True) -> Client:
-    """A client of the host of `model` (by default that of the settings), which is started if need be.
+async def connect(settings: Settings, paths: Paths, *, start: bool = True) -> Client:
+    """A client of the host of the settings' model, which is started if need be.
 
     The model may still be loading: see `Client.is_ready`. Raises ModelMissingError and the like, and HostError when it
     cannot be started, or when none runs and `start` is false.
     """
-    spec = HostSpec.of(settings, paths, model)
+    spec = HostSpec.of(settings, paths)
     socket = paths.socket(spec.key)
     with contextlib.suppress(HostAbsentError):
         return await Client.open(socket)
@@ -76,22 +80,24 @@ async def connect(settings: Settings, paths: Paths, *, model: str | None = None,
     return await _start(spec, socket)
 
 
-async def stop(settings: Settings, paths: Paths, *, model: str | None = None) -> bool:
-    """Stop the host of `model`, one of another version too, and wait until it is gone; whether one ran.
+async def stop(paths: Paths, *, model: str | None = None) -> list[str]:
+    """Stop the hosts of `model` (None: all hosts) and wait until they are gone; returns the models of those that ran.
 
-    Raises HostError when it does not go.
+    They are found by their locks, so it matters neither what the settings were when they started, nor their version.
+    Raises HostError when one does not go.
     """
-    spec = HostSpec.of(settings, paths, model)
-    lock, socket = paths.lock(spec.key), paths.socket(spec.key)
-    if is_free(lock):
-        return False
+    running = [host for host in running_hosts(paths) if model in (None, host.model)]
+    await asyncio.gather(*(_stop_one(paths.lock(host.key), paths.socket(host.key)) for host in running))
+    return [host.model for host in running]
+
+
+async def _stop_one(lock: Path, socket: Path) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_STOP_TIMEOUT_S):
             while not is_free(lock):  # asked again: a second host may have waited for the end of the first
                 await _ask_to_end(socket)
                 await asyncio.sleep(_POLL_S)
     await _make_end(lock)
-    return True
 
 
 async def _ask_to_end(socket: Path) -> None:
@@ -179,9 +185,9 @@ async def _make_end(lock: Path) -> None:
         if is_free(lock):
             return
         with contextlib.suppress(ProcessLookupError):
-            os.kill(holder_of(lock), signal_number)
+            os.kill(holder_of(lock).pid, signal_number)
         deadline = time.monotonic() + _STOP_TIMEOUT_S
         while not is_free(lock) and time.monotonic() < deadline:  # noqa: ASYNC110  another process's lock
             await asyncio.sleep(_POLL_S)
     if not is_free(lock):
-        raise HostError(f"The host (process {holder_of(lock)}) does not end", "End it by hand: see `man kill`.")
+        raise HostError(f"The host (process {holder_of(lock).pid}) does not end", "End it by hand: see `man kill`.")

@@ -78,6 +78,11 @@ class Paths:
         """The lock file beside `socket(key)`; it decides who starts that host. Raises UnsafeFolderError."""
         return self._runtime_file(key, ".lock")
 
+    def locks(self) -> list[Path]:
+        """All lock files there are; among the hashed names in /tmp/octavo-UID are those of other folders' hosts."""
+        folders = [folder for folder in {self.runtime_dir, short_runtime_dir()} if folder.is_dir()]
+        return sorted(lock for folder in folders for lock in private_folder(folder).glob("*.lock"))
+
     def _runtime_file(self, key: str, suffix: str) -> Path:
         path = self.runtime_dir / (_file_name(key) + suffix)
         if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:

@@ -46,14 +46,13 @@ class Workspace:
     Without a host it is for reading: an ask then raises why there is none and what to do. `host` says how it fares.
     """
 
-    def __init__(self, settings: Settings, paths: Paths, *, model: str | None = None) -> None:
-        """Opens the store at once and reads the list; `model` replaces that of the settings. Raises OctavoError."""
+    def __init__(self, settings: Settings, paths: Paths) -> None:
+        """Opens the store at once and reads the list. Raises OctavoError."""
         self._settings = settings
         self._paths = paths
-        self._model = model or settings.model
         with naming_store_errors():
             self.store = Store(paths.store_file)
-        self.host = HostView(model=self._model)
+        self.host = HostView(model=settings.model)
         self._client: Client | None = None
         self._connecting: asyncio.Task[Client] | None = None
         self._polling: asyncio.Task[None] | None = None
@@ -150,11 +149,11 @@ class Workspace:
         return self._connecting
 
     async def _reconnect(self) -> Client:
-        self._set_host(HostView(model=self._model))
+        self._set_host(HostView(model=self._settings.model))
         try:
-            client = await launcher.connect(self._settings, self._paths, model=self._model)
+            client = await launcher.connect(self._settings, self._paths)
         except OctavoError as error:
-            self._set_host(HostView.failed(self._model, error))
+            self._set_host(HostView.failed(self._settings.model, error))
             raise
         if self._client:
             await self._client.aclose()

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from octavo import launcher
 from octavo.client import Client
 from octavo.config import Settings
@@ -30,18 +32,15 @@ class HostStage:
 
     paths: Paths
     settings: Settings
-    used: set[str] = field(default_factory=set)
     open_things: list[Client | Workspace] = field(default_factory=list)
 
     async def connect(self, model: str = FAST) -> Client:
-        self.used.add(model)
-        client = await launcher.connect(self.settings, self.paths, model=model)
+        client = await launcher.connect(self._set(model), self.paths)
         self.open_things.append(client)
         return client
 
     async def workspace(self, model: str = FAST) -> Workspace:
-        self.used.add(model)
-        workspace = Workspace(self.settings, self.paths, model=model)
+        workspace = Workspace(self._set(model), self.paths)
         self.open_things.append(workspace)
         await workspace.start()
         return workspace
@@ -51,7 +50,7 @@ class HostStage:
         return Store(self.paths.store_file)
 
     def spec(self, model: str = FAST) -> launcher.HostSpec:
-        return launcher.HostSpec.of(self.settings, self.paths, model)
+        return launcher.HostSpec.of(self._set(model), self.paths)
 
     def is_host_gone(self, model: str = FAST) -> bool:
         return is_free(self.paths.lock(self.spec(model).key))
@@ -59,8 +58,10 @@ class HostStage:
     async def close(self) -> None:
         for thing in self.open_things:
             await thing.aclose()
-        for model in self.used:
-            await launcher.stop(self.settings, self.paths, model=model)
+        await launcher.stop(self.paths)
+
+    def _set(self, model: str) -> Settings:
+        return msgspec.structs.replace(self.settings, model=model)
 
 
 @contextlib.asynccontextmanager

@@ -254,8 +254,19 @@ def test_engine_status_start_and_stop(octavo: Run, echo: str) -> None:
     }  # fmt: skip
     assert json.loads(octavo("engine", "status", "-m", echo, "--json").stdout)["model"] == echo
     assert "requests" in octavo("engine", "status", "-m", echo).stdout
-    assert json.loads(octavo("engine", "stop", "-m", echo, "--json").stdout) == {"model": echo, "was_running": True}
-    assert json.loads(octavo("engine", "stop", "-m", echo, "--json").stdout) == {"model": echo, "was_running": False}
+    assert octavo("engine", "-m", echo, "--json").stdout == octavo("engine", "status", "-m", echo, "--json").stdout
+    assert octavo("engine", "stop", "-m", "echo").stderr == "No engine of echo was running.\n"
+    assert json.loads(octavo("engine", "stop", "--json").stdout) == {"stopped": [echo]}
+    assert json.loads(octavo("engine", "stop", "--json").stdout) == {"stopped": []}
+
+
+def test_engine_stop_finds_a_host_after_config_toml_was_edited_or_spoilt(
+    octavo: Run, echo: str, tmp_path: Path
+) -> None:
+    octavo("engine", "start", "-m", echo)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.toml").write_text("block_size = oops")
+    assert octavo("engine", "stop").stderr == f"The engine of {echo} has stopped.\n"
 
 
 @pytest.mark.parametrize("word", ["chats", "engine"])

@@ -31,13 +31,13 @@ async def stage() -> AsyncIterator[HostStage]:
 
 
 def test_a_host_is_named_after_its_model_and_engine_settings(paths: Paths) -> None:
-    plain = HostSpec.of(Settings(), paths, "echo")
+    plain = HostSpec.of(Settings(model="echo"), paths)
     assert plain.key.startswith("echo-")
     assert plain.key == HostSpec.of(Settings(model="echo", idle_minutes=3), paths).key
     others = [
-        HostSpec.of(Settings(), paths, "echo:20").key,
-        HostSpec.of(Settings(block_size=32), paths, "echo").key,
-        HostSpec("echo", Path("/models/echo"), Settings(), paths).key,
+        HostSpec.of(Settings(model="echo:20"), paths).key,
+        HostSpec.of(Settings(model="echo", block_size=32), paths).key,
+        HostSpec(Path("/models/echo"), Settings(model="echo"), paths).key,
     ]
     assert len({plain.key, *others}) == 4
 
@@ -66,8 +66,8 @@ async def test_a_core_is_left_to_others_unless_the_user_says_otherwise(
 
 async def test_without_starting_an_absent_host_is_an_error_with_a_remedy(paths: Paths) -> None:
     with pytest.raises(HostAbsentError, match="octavo engine start"):
-        await launcher.connect(Settings(), paths, model="echo", start=False)
-    assert await launcher.stop(Settings(), paths, model="echo") is False
+        await launcher.connect(Settings(model="echo"), paths, start=False)
+    assert await launcher.stop(paths) == []
 
 
 async def test_all_who_look_at_the_same_moment_find_one_host(stage: HostStage) -> None:
@@ -117,11 +117,11 @@ async def test_a_host_that_cannot_start_is_told_by_the_last_line_of_its_log(
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", str(broken))
         with pytest.raises(HostError, match="did not start: this Python is broken") as caught:
-            await launcher.connect(stage.settings, stage.paths, model="echo")
+            await stage.connect("echo")
         assert str(stage.spec("echo").log_file) in caught.value.remedy
         patch.setattr(sys, "executable", str(tmp_path / "none"))
         with pytest.raises(HostError, match="No such file"):
-            await launcher.connect(stage.settings, stage.paths, model="echo")
+            await stage.connect("echo")
 
 
 async def test_a_host_without_clients_and_work_ends_after_its_idle_time() -> None:
@@ -138,16 +138,31 @@ async def test_a_host_without_clients_and_work_ends_after_its_idle_time() -> Non
 
 async def test_stopping_waits_until_the_host_is_gone(stage: HostStage) -> None:
     client = await stage.connect()
-    assert await launcher.stop(stage.settings, stage.paths, model=FAST) is True
+    assert await launcher.stop(stage.paths, model="echo:7") == []
+    assert await launcher.stop(stage.paths, model=FAST) == [FAST]
     assert stage.is_host_gone()
     assert client.closed.is_set()
+
+
+@pytest.mark.parametrize("is_path_long", [False, True])
+async def test_all_hosts_of_one_home_are_stopped_whatever_their_settings(tmp_path: Path, *, is_path_long: bool) -> None:
+    async with host_stage() as stage, host_stage() as other:
+        if is_path_long:  # their sockets have hashed names in one folder then
+            stage.paths, other.paths = (Paths.below(tmp_path / (name * 50)) for name in ("a", "b"))
+        await stage.connect()
+        stage.settings = Settings(block_size=32)  # as after an edit of config.toml
+        await stage.connect("echo")
+        foreign = await other.connect()
+        assert sorted(await launcher.stop(stage.paths)) == ["echo", FAST]
+        assert await launcher.stop(stage.paths) == []
+        assert await foreign.status()
 
 
 async def test_a_host_that_hangs_is_ended_all_the_same(stage: HostStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "_STOP_TIMEOUT_S", 0.3)
     client = await stage.connect()
     os.kill(client.pid, signal.SIGSTOP)
-    assert await launcher.stop(stage.settings, stage.paths, model=FAST) is True
+    assert await launcher.stop(stage.paths, model=FAST) == [FAST]
     assert stage.is_host_gone()
 
 

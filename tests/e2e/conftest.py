@@ -60,7 +60,7 @@ class Home:
     @property
     def host_pid(self) -> int:
         spec = HostSpec.of(Settings(max_model_len=MAX_MODEL_LEN), self.paths)
-        return holder_of(self.paths.lock(spec.key))
+        return holder_of(self.paths.lock(spec.key)).pid
 
     def last_turns(self) -> dict[str, Turn]:
         """The last turn of each chat, by its prompt."""

@@ -7,23 +7,21 @@ _json = click.option("--json", "is_json", is_flag=True, help="As JSON.")
 
 
 @click.group(invoke_without_command=True)
+@_model
+@_json
 @click.pass_context
-def command(ctx: click.Context) -> None:
+def command(ctx: click.Context, model: str | None, is_json: bool) -> None:
     """The background process that runs the model; without a command: its status."""
     if ctx.invoked_subcommand is None:
-        ctx.invoke(status)
+        _status(model, is_json)
 
 
 @command.command()
 @_model
 @_json
-def status(model: str | None = None, is_json: bool = False) -> None:
+def status(model: str | None, is_json: bool) -> None:
     """Show the device and how full the engine is; exit code 1 when none runs."""
-    import asyncio
-
-    from octavo.cli.engine_control import print_status, read_status
-
-    print_status(asyncio.run(read_status(model)), is_json)
+    _status(model, is_json)
 
 
 @command.command()
@@ -39,17 +37,28 @@ def start(model: str | None, is_json: bool) -> None:
 
 
 @command.command()
-@_model
+@click.option("-m", "--model", metavar="NAME", help="Only those of this model.")
 @_json
 def stop(model: str | None, is_json: bool) -> None:
-    """Stop it; running turns are closed as interrupted."""
+    """Stop all that run, whatever model and settings they have; running turns are closed as interrupted."""
     import asyncio
 
-    from octavo.cli.engine_control import stop_host
+    from octavo.cli.engine_control import stop_hosts
     from octavo.cli.output import print_json
 
-    name, was_running = asyncio.run(stop_host(model))
+    stopped = asyncio.run(stop_hosts(model))
     if is_json:
-        print_json({"model": name, "was_running": was_running})
-    else:
-        click.echo(f"The engine of {name} {'has stopped' if was_running else 'was not running'}.", err=True)
+        print_json({"stopped": stopped})
+        return
+    for name in stopped:
+        click.echo(f"The engine of {name} has stopped.", err=True)
+    if not stopped:
+        click.echo(f"No engine{f' of {model}' if model else ''} was running.", err=True)
+
+
+def _status(model: str | None, is_json: bool) -> None:
+    import asyncio
+
+    from octavo.cli.engine_control import print_status, read_status
+
+    print_status(asyncio.run(read_status(model)), is_json)

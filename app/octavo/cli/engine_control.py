@@ -9,7 +9,9 @@ from octavo import launcher
 from octavo.cli.output import print_json, print_rows, size
 from octavo.cli.setup import load, with_model
 from octavo.client import Client
+from octavo.config import Settings
 from octavo.errors import HostError
+from octavo.paths import Paths
 from octavo.protocol import EngineStatus
 
 STATUS_TIMEOUT_S = 15.0  # a step of a big batch on a slow CPU may come first
@@ -31,11 +33,13 @@ async def start_host(model: str | None) -> EngineStatus | Loading:
         return await _status(client)
 
 
-async def stop_host(model: str | None) -> tuple[str, bool]:
-    """The name of the model, and whether a host of it was running; raises HostError when it does not end."""
-    settings, paths = load()
-    settings = with_model(settings, model)
-    return settings.model, await launcher.stop(settings, paths)
+async def stop_hosts(model: str | None) -> list[str]:
+    """End the hosts of a model (None: all) and return their models; raises HostError when one does not end.
+
+    config.toml is not read: it may be what is wrong, and it may have changed since they started.
+    """
+    name = with_model(Settings(), model).model if model else None
+    return await launcher.stop(Paths.from_env(), model=name)
 
 
 async def _status(client: Client) -> EngineStatus | Loading:

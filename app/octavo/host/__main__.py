@@ -45,9 +45,9 @@ def _spec(arguments: Sequence[str] | None) -> HostSpec:
     settings = (
         msgspec.json.decode(given.settings, type=Settings) if given.settings else load_settings(paths.config_file)
     )
-    if given.folder:
-        return HostSpec(given.model, given.folder, settings, paths)
-    return HostSpec.of(settings, paths, given.model)
+    if given.model:
+        settings = msgspec.structs.replace(settings, model=given.model)
+    return HostSpec(given.folder, settings, paths) if given.folder else HostSpec.of(settings, paths)
 
 
 def _serve(spec: HostSpec) -> int:
@@ -56,7 +56,7 @@ def _serve(spec: HostSpec) -> int:
     while time.monotonic() < deadline:
         with try_lock(lock) as is_ours:
             if is_ours:
-                sign(lock)
+                sign(lock, spec.key, spec.model)
                 _shorten_log()
                 return asyncio.run(_run(spec, _bind(path)))
         if _answers(path):

@@ -292,9 +292,9 @@ class OctavoApp(Sturdy, App[int]):
         self.view.banner.say(text)
 
 
-def run(settings: Settings, paths: Paths, *, model: str | None = None, chat_id: str | None = None) -> int:
+def run(settings: Settings, paths: Paths) -> int:
     """Run the UI until it is quit; returns the exit code. Raises OctavoError when the store cannot be opened."""
-    workspace = Workspace(settings, paths, model=model)
+    workspace = Workspace(settings, paths)
     paths.log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     logging.basicConfig(filename=paths.log_file, level=logging.WARNING)  # stderr is the screen
-    return OctavoApp(workspace, chat_id, paths.log_file).run() or 0
+    return OctavoApp(workspace, log_file=paths.log_file).run() or 0
