@@ -48,6 +48,19 @@ def test_many_prompts_give_what_each_gives_alone(llm: LLM) -> None:
     assert together == alone
 
 
+def test_a_warm_prompt_gives_the_logits_of_a_cold_one(llm: LLM) -> None:
+    prompt = "A prompt that nobody else in this file asks, long enough to fill a few blocks and to end inside of one."
+    params = SamplingParams(temperature=0.0, max_tokens=1, logprobs=20)
+    cold, warm = (llm.generate(prompt, params)[0].outputs[0] for _ in range(2))
+    assert cold.usage is not None
+    assert warm.usage is not None
+    assert (cold.usage.cached_tokens < 16, warm.usage.computed_tokens) == (True, 1)
+    seen = [dict(reply.logprobs[0].top) for reply in (cold, warm)]
+    shared = seen[0].keys() & seen[1].keys()
+    assert len(shared) >= 19  # the last of twenty may tie
+    assert all(abs(seen[0][i] - seen[1][i]) < 1e-3 for i in shared)
+
+
 def test_n_replies_come_from_one_prefill_and_differ(llm: LLM) -> None:
     params = SamplingParams(temperature=1.5, top_p=1.0, n=4, seed=1, max_tokens=8)
     replies = llm.generate("It was a dark and stormy night, and the old man", params)[0].outputs

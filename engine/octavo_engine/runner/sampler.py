@@ -22,6 +22,8 @@ class Sampler:
         self._grammars = Grammars(tokenizer, vocabulary)
         self._sequences: list[Sequence] = []
         self._rows = RowParams.of([], device)
+        self._penalised: list[int] = []  # numbers of the rows with penalties
+        self._is_adjusted = False
 
     def check(self, params: SamplingParams) -> None:
         """Raise ParameterError for ids outside the vocabulary and for a schema that cannot be kept."""
@@ -34,23 +36,23 @@ class Sampler:
     def sample(self, logits: torch.Tensor, sequences: list[Sequence]) -> StepOutput:
         """Draw one id for each row of logits, (rows, vocabulary), which belong to `sequences`."""
         if sequences != self._sequences:  # the parameters of a row never change, so unchanged rows cost nothing
-            self._sequences, self._rows = list(sequences), RowParams.of(sequences, logits.device)
-        adjusted = self._adjust(logits.float(), sequences)
+            self._begin(sequences, logits.device)
+        adjusted = self._adjust(logits.float(), sequences) if self._is_adjusted else logits.float()
         position = torch.tensor([s.num_replied for s in sequences], device=logits.device)
         ids = draw(adjusted, self._rows, position)
         return StepOutput(ids.tolist(), token_logprobs(logits, ids, sequences))
 
+    def _begin(self, sequences: list[Sequence], device: torch.device) -> None:
+        """Remember what follows from the parameters of these rows."""
+        self._sequences, self._rows = list(sequences), RowParams.of(sequences, device)
+        self._penalised = [row for row, s in enumerate(sequences) if s.params.has_penalties]
+        self._is_adjusted = any(s.params.changes_logits for s in sequences)
+
     def _adjust(self, logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
-        numbers = [row for row, s in enumerate(sequences) if s.params.has_penalties]
-        is_changed = numbers or any(
-            s.params.json_schema or s.params.logit_bias or s.params.min_tokens for s in sequences
-        )
-        if not is_changed:
-            return logits
         logits = logits.clone()
         self._grammars.constrain(logits, sequences)
-        if numbers := [row for row, s in enumerate(sequences) if s.params.has_penalties]:
-            self._counts.penalise(logits, numbers, [sequences[row] for row in numbers])
+        if self._penalised:
+            self._counts.penalise(logits, self._penalised, [sequences[row] for row in self._penalised])
         add_biases(logits, sequences)
         return logits
 
