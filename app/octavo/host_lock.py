@@ -65,10 +65,12 @@ def is_free(path: Path) -> bool:
 def reap(store: Store, paths: Paths) -> int:
     """Close as interrupted the running turns of all hosts that are dead; returns how many there were.
 
-    Raises StoreError. The lock is held meanwhile, so that no new host of that name can begin a turn in between.
+    A store that is open for reading only stays as it is. Raises StoreError.
+
+    The lock is held meanwhile, so that no new host of that name can begin a turn in between.
     """
     num_turns = 0
-    for host in store.running_hosts():
+    for host in store.running_hosts() if not store.is_read_only else ():
         with try_lock(paths.lock(host)) as is_dead:
             if is_dead:
                 num_turns += store.interrupt_turns(host)

@@ -1,6 +1,14 @@
 """`octavo chats`: list and show what is stored."""
 
+import contextlib
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from octavo_data import Store
 
 
 @click.group(invoke_without_command=True)
@@ -27,10 +35,8 @@ def show(chat_id: str, is_json: bool) -> None:
     """Show one chat with its turns; the beginning of its id is enough."""
     from octavo.cli.output import print_json
     from octavo.cli.transcript import print_chat
-    from octavo.paths import Paths
-    from octavo_data import Store
 
-    with Store(Paths.from_env().store_file) as store:
+    with _opened_store() as store:
         chat = store.chat(chat_id)
         turns = store.turns(chat.id)
     if is_json:
@@ -49,10 +55,8 @@ def path() -> None:
 
 def _list(limit: int | None, is_json: bool) -> None:
     from octavo.cli.output import local_time, print_json, print_rows
-    from octavo.paths import Paths
-    from octavo_data import Store
 
-    with Store(Paths.from_env().store_file) as store:
+    with _opened_store() as store:
         chats = store.chats(limit)
     if is_json:
         print_json(chats)
@@ -60,6 +64,22 @@ def _list(limit: int | None, is_json: bool) -> None:
         print_rows([(chat.id, local_time(chat.updated_at), _turns(chat.num_turns), chat.title) for chat in chats])
     else:
         click.echo('No chats yet. Begin one with octavo "your question".', err=True)
+
+
+@contextlib.contextmanager
+def _opened_store() -> "Iterator[Store]":
+    """The store, in which no turn is said to run whose host has died; what a person should know of it on stderr."""
+    from octavo.host_lock import reap
+    from octavo.paths import Paths
+    from octavo_data import Store, StoreWriteError
+
+    paths = Paths.from_env()
+    with Store(paths.store_file) as store:
+        if store.notice:
+            click.echo(f"octavo: {store.notice}", err=True)
+        with contextlib.suppress(StoreWriteError):  # for reading it is good enough
+            reap(store, paths)
+        yield store
 
 
 def _turns(num_turns: int) -> str:
