@@ -3,12 +3,16 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from octavo.host_lock import running_hosts
+from octavo.paths import Paths
 
 LONG = "word " * 400
 
@@ -230,6 +234,49 @@ def test_ctrl_c_stops_the_turn_and_keeps_what_was_said(octavo: Run, echo: str, e
     [turn] = json.loads(octavo("chats", "show", chat["id"], "--json").stdout)["turns"]
     assert turn["status"] == "stopped"
     assert text == turn["reply"] + "\n" * (not turn["reply"].endswith("\n"))
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_host_that_hangs(octavo: Run, echo: str, env: dict[str, str]) -> None:
+    octavo("engine", "start", "-m", echo)
+    with begin(command("-m", echo, LONG), env) as process:
+        assert process.stdout
+        process.stdout.read(10)
+        host = the_host(env)
+        os.kill(host, signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        os.kill(host, signal.SIGCONT)
+    assert (process.returncode, errors) == (130, b"")
+
+
+def test_a_turn_runs_for_chats_until_it_ends_or_its_host_dies(octavo: Run, echo: str, env: dict[str, str]) -> None:
+    octavo("engine", "start", "-m", echo)
+    with begin(command("-m", echo, LONG), env) as process:
+        assert process.stdout
+        process.stdout.read(10)
+        [chat] = json.loads(octavo("chats", "--json").stdout)
+        assert chat["last_status"] == "running"
+        os.kill(the_host(env), signal.SIGKILL)
+        _, errors = process.communicate(timeout=30)
+        assert b"The host went away" in errors
+    assert octavo("chats", "show", chat["id"]).stdout.endswith("*(interrupted)*\n")
+
+
+def the_host(env: dict[str, str]) -> int:
+    [host] = running_hosts(Paths.below(Path(env["OCTAVO_HOME"])))
+    return host.pid
+
+
+def test_chats_of_a_newer_version_are_listed_with_a_word_about_it(octavo: Run, tmp_path: Path) -> None:
+    octavo("chats")
+    with sqlite3.connect(tmp_path / "data/octavo.db") as store:
+        store.execute("INSERT INTO migrations VALUES ('m999_later', 0)")
+    done = octavo("chats", "--json")
+    assert (done.returncode, done.stdout) == (0, "[]\n")
+    assert "written by a newer octavo" in done.stderr
 
 
 def test_a_closed_pipe_is_quiet(octavo: Run, echo: str, env: dict[str, str]) -> None:

@@ -28,7 +28,7 @@ def command(
     is_json: bool,
     is_usage: bool,
 ) -> None:
-    """Ask once. What is piped in is put before the question."""
+    """Ask once. What is piped in is put before the question; ctrl+c stops the reply and keeps what was said."""
     _refuse_conflicts(is_next, chat_id, system, no_store)
     from octavo.cli.sampling import parse_options
 

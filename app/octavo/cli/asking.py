@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,7 +96,7 @@ async def _ask(
         with _ctrl_c_stops(client, reply, said):
             try:
                 await _collect(reply, said, show)
-            except OctavoError:
+            except (OctavoError, asyncio.CancelledError):
                 if not said.is_interrupted:  # a turn that is stopped before it began is refused
                     raise
 
@@ -116,7 +116,7 @@ async def _collect(reply: Reply, said: Answer, show: Callable[[str], None]) -> N
 
 
 @contextlib.contextmanager
-def _ctrl_c_stops(client: Client, reply: Reply, said: Answer) -> Any:
+def _ctrl_c_stops(client: Client, reply: Reply, said: Answer) -> Iterator[None]:
     """The first ctrl+c stops the turn, whose end still comes; the second does not wait for that."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
