@@ -30,7 +30,7 @@ from octavo.protocol import Accepted, Notice, TurnDelta, TurnFinished, TurnPreem
 from octavo.reply import Reply, ReplyFrame
 from octavo.store_errors import naming_store_errors
 from octavo.turn_view import TurnView, is_up_to_date
-from octavo_data import Chat, Store, StoreError
+from octavo_data import Chat, Store, StoreError, TurnStatus
 from octavo_engine.params import SamplingParams
 
 __all__ = [  # the user interface finds all of it here
@@ -75,7 +75,7 @@ class Session:
         self.title = chat.title if chat else UNTITLED
         self.updated_at = chat.updated_at / 1e3 if chat else time.time()
         self.system = chat.system if chat else system
-        self.state = SessionState.IDLE
+        self.state = SessionState.ANSWERING if chat and chat.last_status is TurnStatus.RUNNING else SessionState.IDLE
         self.draft = ""
         self.params = SamplingParams()
         self.error = ""
@@ -160,9 +160,12 @@ class Session:
         """Another connection has written to the store: take over what is new. Raises OctavoError."""
         self.updated_at = chat.updated_at / 1e3
         self._set_title(chat.title)
-        if self.is_loaded and not self.is_busy and not is_up_to_date(self._turns, chat):
+        if self.is_busy:
+            return
+        if self.is_loaded and not is_up_to_date(self._turns, chat):
             self.load()
             self._listeners.tell(TurnsReplaced())
+        self._look_on(self._turns[-1].status if self._turns else chat.last_status)
 
     def follow(self, client: Client) -> None:
         """Follow the last turn if it is running and nobody does; one that this host does not run stays as it is."""
@@ -225,8 +228,11 @@ class Session:
             if frame.turn_id != self._turns[-1].turn_id:  # a later one than we have read
                 self.load()
                 self._listeners.tell(TurnsReplaced())
-        except OctavoError:
-            return  # it is over, or another host's: the store tells
+        except OctavoError:  # it is over, or another host's: the store tells
+            self._task = None
+            with naming_store_errors():
+                self.refresh(self._desk.store.chat(self.chat_id))
+            return
         self._live = (client, reply)
         self._set_state(SessionState.QUEUED)
         await self._listen(self._turns[-1], is_rejoined=True)
@@ -293,6 +299,13 @@ class Session:
         if state is not self.state:
             self.state = state
             self._listeners.tell(StateChanged(state))
+
+    def _look_on(self, status: str | None) -> None:
+        """The state of a chat whose last turn, if it runs, is followed by others."""
+        if status == TurnStatus.RUNNING:
+            self._set_state(SessionState.ANSWERING)
+        elif self.state is SessionState.ANSWERING:
+            self._set_state(SessionState.IDLE)
 
     def _set_title(self, title: str) -> None:
         if title != self.title:

@@ -219,7 +219,7 @@ class Workspace:
         self._stored = {id_: session for id_, session in self._stored.items() if id_ in known or session.is_busy}
 
     def _reap(self) -> int:
-        """Close the turns of hosts that died, and tell how many; a store for reading only stays as it is."""
+        """Close the turns of hosts that died, and tell how many; one that cannot be written now stays as it is."""
         try:
             return reap(self.store, self._paths)
         except StoreError as error:

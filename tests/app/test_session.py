@@ -235,6 +235,23 @@ async def test_a_turn_that_another_process_asked_for_is_followed(stage: HostStag
     await until(lambda: session.turns[0].status == "stopped")
 
 
+async def test_a_chat_that_was_not_opened_shows_that_it_is_answered(stage: HostStage) -> None:
+    client = await stage.connect(SLOW)
+    reply = client.submit(LONG)
+    first = (await reply.accepted()).chat_id
+    workspace = await stage.workspace(SLOW)
+    second = (await client.submit(LONG).accepted()).chat_id  # begun before this one looked, and after
+    await until(lambda: len(workspace.sessions) == 2)
+    assert {session.chat_id: session.state for session in workspace.sessions} == {
+        first: SessionState.ANSWERING,
+        second: SessionState.ANSWERING,
+    }
+    client.stop(reply)
+    [session] = [session for session in workspace.sessions if session.chat_id == first]
+    await until(lambda: session.state is SessionState.IDLE)
+    assert not session.turns
+
+
 async def test_our_own_turns_are_not_read_again(stage: HostStage) -> None:
     workspace = await stage.workspace()
     session = workspace.new()
