@@ -1,16 +1,21 @@
 """The UI over a real host with the demo engine, and over one that cannot start."""
 
+import functools
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from textual.app import App
 from textual.pilot import Pilot
 
 from octavo.config import Settings
 from octavo.launcher import connect
 from octavo.paths import Paths
-from octavo.ui.app import OctavoApp
+from octavo.ui.app import OctavoApp, run
+from octavo.ui.status_line import StatusLine
 from octavo.workspace import HostState, Workspace
+from octavo_data import Store
 
 SETTINGS = Settings(model="echo:5")
 
@@ -66,6 +71,35 @@ async def test_a_stopped_reply_keeps_its_beginning(paths: Paths) -> None:
         turn = session.turns[-1]
         assert (turn.status, "many words ".startswith(turn.reply[:11])) == ("stopped", True)
         assert len(turn.reply) < len(turn.prompt)
+
+
+def test_a_ui_that_dies_of_a_bug_prints_what_was_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def type_then_break(app: OctavoApp) -> None:
+        if not app.view.composer.text:
+            app.view.composer.insert("a thought")
+        else:
+            monkeypatch.setattr(StatusLine, "render", lambda _: 1 / 0)
+            app.status.refresh()
+
+    monkeypatch.setattr("octavo.ui.app.POLL_S", 0.3)
+    monkeypatch.setattr(OctavoApp, "_poll", type_then_break)
+    monkeypatch.setattr(OctavoApp, "run", functools.partialmethod(App.run, headless=True))
+    assert run(Settings(model="smollm2-135m"), Paths.below(tmp_path)) == 1  # not on this machine: no host starts
+    assert capsys.readouterr().err.endswith("octavo: not sent in New chat:\na thought\n")
+
+
+async def test_a_store_of_a_newer_version_is_read_and_said_to_be_so(paths: Paths) -> None:
+    Store(paths.store_file).close()
+    with sqlite3.connect(paths.store_file) as store:
+        store.execute("INSERT INTO migrations VALUES ('m999_later', 0)")
+    app = OctavoApp(Workspace(SETTINGS, paths))
+    async with app.run_test(size=(100, 30)) as pilot:
+        while app.workspace.host.state is not HostState.READY:
+            await pilot.pause(0.02)
+        await pilot.pause(0.1)
+        assert "written by a newer octavo" in app.view.banner.text
 
 
 async def test_without_the_model_the_ui_opens_and_keeps_what_is_typed(tmp_path: Path) -> None:

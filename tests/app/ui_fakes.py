@@ -119,6 +119,8 @@ class FakeSession(Session):
 class FakeWorkspace(Workspace):
     """Sessions in a list, and a host that is whatever the test says."""
 
+    notice = ""
+
     def __init__(self, *sessions: FakeSession, host: HostView = READY) -> None:
         self.host = host
         self._fake_sessions = list(sessions)

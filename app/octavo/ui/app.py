@@ -1,6 +1,7 @@
 """The terminal UI: the list of chats, the chat in view, and what the keys do."""
 
 import logging
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from time import monotonic
@@ -21,11 +22,11 @@ from octavo.session import Change, Noticed, Session, TextAppended, TurnEnded, Tu
 from octavo.ui.chat_list import ChatList
 from octavo.ui.chat_view import ChatView
 from octavo.ui.messages import HandlerFailed, SessionChanged, WorkspaceChanged
-from octavo.ui.plain import encodable
+from octavo.ui.plain import encodable, plain
 from octavo.ui.status_line import KeyLine, StatusLine
 from octavo.ui.sturdy import Sturdy
 from octavo.ui.theme import LAMPLIGHT
-from octavo.ui.words import cached_words, sentences
+from octavo.ui.words import cached_words, sentences, title_of
 from octavo.workspace import HostChanged, Workspace, WorkspaceChange
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class OctavoApp(Sturdy, App[int]):
         self._drawn_at = 0.0
         self._is_poll_due = False
         self.chats = ChatList()
-        self.view = ChatView(lambda: workspace.host)
+        self.view = ChatView(lambda: workspace.host, workspace.notice)
         self.status = StatusLine(id="status")
         self.keys = KeyLine(id="keys")
 
@@ -297,4 +298,15 @@ def run(settings: Settings, paths: Paths) -> int:
     workspace = Workspace(settings, paths)
     paths.log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     logging.basicConfig(filename=paths.log_file, level=logging.WARNING)  # stderr is the screen
-    return OctavoApp(workspace, log_file=paths.log_file).run() or 0
+    app = OctavoApp(workspace, log_file=paths.log_file)
+    app.run()
+    if app.return_code:
+        _save_drafts(workspace)
+    return app.return_code or 0
+
+
+def _save_drafts(workspace: Workspace) -> None:
+    """The UI has died of a bug: put what was typed and not sent where it can be copied."""
+    for session in workspace.sessions:
+        if session.draft.strip():
+            sys.stderr.write(f"octavo: not sent in {title_of(session)}:\n{plain(session.draft)}\n")

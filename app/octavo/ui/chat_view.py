@@ -10,7 +10,7 @@ from textual.containers import Vertical
 from textual.message import Message
 
 from octavo.session import Session, SessionState, TurnView
-from octavo.ui.composer import Composer
+from octavo.ui.composer import BUSY_HINT, IDLE_HINT, Composer
 from octavo.ui.panels import Banner, Heading, Welcome
 from octavo.ui.sturdy import Sturdy
 from octavo.ui.transcript import Transcript
@@ -41,10 +41,12 @@ class ChatView(Sturdy, Vertical):
     class PromptHeldBack(Message):
         """Somebody sends a message to a chat that is still answering; it stays in the composer."""
 
-    def __init__(self, host_of: HostOf) -> None:
+    def __init__(self, host_of: HostOf, notice: str = "") -> None:
+        """`notice` is said whenever nothing else is the matter."""
         super().__init__(id="main")
         self.session: Session | None = None
         self._host_of = host_of
+        self._notice = notice
         self._troubles: dict[Session, str] = {}
         self._kept = ""  # what of the composer is in the session's draft
         self.heading = Heading(id="heading")
@@ -74,10 +76,11 @@ class ChatView(Sturdy, Vertical):
             return
         self.heading.chat = title_of(session)
         self.heading.look = None if session.state is SessionState.IDLE else LOOKS[session.state]
+        self.composer.placeholder = BUSY_HINT if session.is_busy else IDLE_HINT
         self.welcome.display = not session.turns
         self.transcript.display = bool(session.turns)
         self.transcript.sync()
-        self.banner.say(self._troubles.get(session) or host_words(self._host_of()))
+        self.banner.say(self._troubles.get(session) or host_words(self._host_of()) or self._notice)
 
     def trouble(self, session: Session, text: str) -> None:
         """Say `text` whenever `session` is in view, "" for nothing any more; its draft may be another one."""

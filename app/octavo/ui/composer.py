@@ -12,6 +12,8 @@ from textual.widgets import TextArea
 from octavo.ui.sturdy import Sturdy
 
 NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter")
+IDLE_HINT = Content("Write a message")
+BUSY_HINT = Content("Answering; esc stops it")  # at hand in a terminal too small for the line of keys
 
 
 class Composer(Sturdy, TextArea):
@@ -34,7 +36,7 @@ class Composer(Sturdy, TextArea):
             id="composer",
             compact=True,
             highlight_cursor_line=False,
-            placeholder=Content("Write a message"),
+            placeholder=IDLE_HINT,
             tab_behavior="focus",
         )
 
