@@ -64,7 +64,7 @@ class Paths:
 
     @property
     def log_file(self) -> Path:
-        """What the host and the UI write about themselves."""
+        """What the UI writes about itself; each host has a log of its own beside it."""
         return self.state_dir / "octavo.log"
 
     def socket(self, key: str) -> Path:

@@ -232,6 +232,9 @@ def test_a_childs_last_line_becomes_the_error(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("raise ValueError('the reason')\n")
     with pytest.raises(PullError, match="broken failed: ValueError: the reason"):
         run_child("broken", [], tmp_path / "log", lambda: None, os.environ | {"PYTHONPATH": str(tmp_path)})
+    (tmp_path / "broken.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n")
+    with pytest.raises(PullError, match=r"broken was killed \(signal 9\)\. If memory was short"):
+        run_child("broken", [], tmp_path / "log", lambda: None, os.environ | {"PYTHONPATH": str(tmp_path)})
 
 
 def test_the_hub_without_network_is_one_line_with_a_remedy(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from octavo.host.store_thread import StoreThread
 from octavo.launcher import HostSpec
 from octavo.protocol import Rejected, Submit, Watch
 from octavo_data import ChatMovedError, StoreError, TurnClosedError, TurnStatus
-from octavo_engine.errors import EngineError
+from octavo_engine.errors import ChatFormatError, EngineError, RequestRefusedError
 from octavo_engine.events import Event, Finished, StopReason
 from octavo_engine.loaded import Loaded
 from octavo_engine.messages import Prompt
@@ -27,6 +27,11 @@ _STOPPED = RequestRejectedError(
     "The request was stopped before it began", "Nothing of it is stored; send it again if you like."
 )
 _STATUS = {StopReason.FAILED: TurnStatus.FAILED, StopReason.ABORTED: TurnStatus.STOPPED}
+
+_REMEDIES: dict[type[EngineError], str] = {  # a ParameterError names the range itself
+    RequestRefusedError: "Send less, or begin a new chat.",
+    ChatFormatError: "Begin a new chat, or take another model.",
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +133,7 @@ class Turns:
         except (OctavoError, StoreError) as error:
             turn.reject(error.message, error.remedy)
         except EngineError as error:
-            turn.reject(str(error), "")
+            turn.reject(str(error), _REMEDIES.get(type(error), ""))
         except Exception as error:  # a border: a turn's bug must not take the host along
             log.exception("a turn failed")
             turn.reject(f"The host failed on this request: {error!r}", f"Its log has more: {self.spec.log_file}")

@@ -41,7 +41,12 @@ def run_child(
                 time.sleep(POLL_S)
         finally:
             _end(child)
-    if child.returncode != 0:
+    if child.returncode < 0:
+        raise PullError(
+            f"{module} was killed (signal {-child.returncode})",
+            "If memory was short, close other programs; pull again.",
+        )
+    if child.returncode > 0:
         raise _failure(module, log)
 
 
