@@ -48,7 +48,7 @@ class Desk(Protocol):
 
     @property
     def store(self) -> Store:
-        """For reading, and for short writes."""
+        """For reading."""
         ...
 
     async def client(self) -> Client:
@@ -85,7 +85,6 @@ class Session:
         self._listeners = Listeners[Change]()
         self._task: asyncio.Task[None] | None = None
         self._live: tuple[Client, Reply] | None = None
-        self._has_own_title = False
 
     @property
     def turns(self) -> Sequence[TurnView]:
@@ -133,15 +132,6 @@ class Session:
                 client.stop(reply)
         elif self._task:
             self._task.cancel()
-
-    def rename(self, title: str) -> None:
-        """Give the chat another title and store it (a new chat keeps it for its first turn). Raises OctavoError."""
-        if self.chat_id is None:
-            self._has_own_title = True
-        else:
-            with naming_store_errors():
-                self._desk.store.rename_chat(self.chat_id, title)
-        self._set_title(title)
 
     def subscribe(self, callback: Callback) -> Callable[[], None]:
         """Call `callback` with each change, in the event loop; it must return quickly. Returns the way out."""
@@ -210,11 +200,9 @@ class Session:
             self._bind(frame.chat_id)
 
     def _bind(self, chat_id: str) -> None:
-        is_new, self.chat_id = self.chat_id is None, chat_id
+        self.chat_id = chat_id
         self.updated_at = time.time()
         try:
-            if is_new and self._has_own_title:
-                self._desk.store.rename_chat(chat_id, self.title)
             self._set_title(self._desk.store.chat(chat_id).title)
         except StoreError as error:
             self._listeners.tell(Noticed(error.message, error.remedy))

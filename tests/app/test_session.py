@@ -276,18 +276,6 @@ async def test_the_list_is_in_the_order_of_activity_with_new_ones_first(stage: H
     assert workspace.open((first.chat_id or "").upper()) is first
 
 
-async def test_a_title_given_to_a_new_chat_is_stored_with_its_first_turn(stage: HostStage) -> None:
-    workspace = await stage.workspace()
-    session = workspace.new()
-    session.rename("Mine")
-    await session.ask("Hello.")
-    await end_of(session)
-    with stage.store() as store:
-        assert store.last_chat().title == session.title == "Mine"
-        session.rename("Yours")
-        assert store.last_chat().title == "Yours"
-
-
 async def test_an_unknown_chat_is_a_plain_error(stage: HostStage) -> None:
     workspace = await stage.workspace()
     with pytest.raises(OctavoError, match="nosuch"):

@@ -70,9 +70,6 @@ class FakeSession(Session):
     async def stop(self) -> None:
         self.end(status="stopped", stop_reason="aborted")
 
-    def rename(self, title: str) -> None:
-        self.title = title
-
     def subscribe(self, callback: Callback) -> Callable[[], None]:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
