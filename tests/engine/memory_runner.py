@@ -199,7 +199,7 @@ class Stage:
             self._record(event)
         return events
 
-    def run(self, max_steps: int = 2000) -> dict[str, Outcome]:
+    def run(self, max_steps: int = 10_000) -> dict[str, Outcome]:
         """Step until nothing is left."""
         while self.engine.has_work:
             max_steps -= 1

@@ -78,6 +78,39 @@ REFUSED: dict[str, tuple[str, dict[str, object]]] = {
     "falcon": ("FalconConfig", {}),
     "mpt": ("MptConfig", {"d_model": 64, "n_heads": 4, "n_layers": 2, "max_seq_len": 512}),
     "gpt-oss": ("GptOssConfig", {"head_dim": 16, "num_local_experts": 4, "sliding_window": WINDOW}),
+    "deepseek-v3": (
+        "DeepseekV3Config",
+        {
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "q_lora_rank": 16,
+            "kv_lora_rank": 16,
+            "qk_rope_head_dim": 8,
+            "qk_nope_head_dim": 8,
+            "v_head_dim": 12,
+            "n_group": 1,
+            "topk_group": 1,
+            "first_k_dense_replace": 1,
+            "num_key_value_heads": 4,
+        },
+    ),
+    "mamba": ("MambaConfig", {"state_size": 8}),
+    "qwen3-next": (
+        "Qwen3NextConfig",
+        {
+            "head_dim": 16,
+            "linear_num_value_heads": 4,
+            "linear_num_key_heads": 2,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 8,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 16,
+            "shared_expert_intermediate_size": 16,
+            "num_hidden_layers": 4,
+        },
+    ),
 }
 
 
