@@ -47,7 +47,7 @@ async def test_two_chats_answer_at_once_and_are_there_after_a_restart(paths: Pat
             "the first of two messages",
         ]
         assert app.workspace.host.state is HostState.READY
-        assert app.status.cached.endswith("prompt tokens cached")
+        assert app.status.cached.endswith(" cached")
 
     again = OctavoApp(Workspace(SETTINGS, paths))
     async with again.run_test(size=(100, 30)) as pilot:

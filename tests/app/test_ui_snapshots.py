@@ -41,7 +41,7 @@ class Scene:
         self.first.rate = 38.24
         self.first.say(HALF)
         await pilot.press(*"then")
-        self.app.status.blocks = "48 of 512 blocks in use"
+        self.app.status.blocks = "48/512 blocks"
         await pilot.pause(0.1)
 
     async def still(self, pilot: Pilot[int]) -> None:

@@ -205,12 +205,12 @@ async def test_states_and_figures_are_words() -> None:
         await stage.settle()
         assert "answering" in stage.screen_text()
         assert "38.2 tok/s" in stage.screen_text()
-        assert "412 prompt tokens cached" in stage.screen_text()
+        assert "412 tok cached" in stage.screen_text()
         stage.current.end()
         await stage.settle()
-        assert "412 of 430 prompt tokens cached" in stage.screen_text()
+        assert "412/430 tok cached" in stage.screen_text()
         await stage.pilot.pause(1.1)
-        assert "48 of 512 blocks in use" in stage.screen_text()
+        assert "48/512 blocks" in stage.screen_text()
 
 
 def test_a_block_takes_over_only_what_is_new() -> None:

@@ -168,7 +168,7 @@ class OctavoApp(Sturdy, App[int]):
     @work(exclusive=True, group="poll", exit_on_error=False)
     async def _ask_status(self) -> None:
         status = await self.workspace.engine_status()
-        self.status.blocks = f"{status.blocks.used:,} of {status.blocks.total:,} blocks in use" if status else ""
+        self.status.blocks = f"{status.blocks.used:,}/{status.blocks.total:,} blocks" if status else ""
 
     # ---- which chat is shown ----
 

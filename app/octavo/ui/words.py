@@ -82,8 +82,8 @@ def cached_words(turns: Sequence[TurnView]) -> str:
     last = turns[-1] if turns else None
     if last is None or last.cached_tokens is None:
         return ""
-    total = f" of {last.usage.prompt_tokens:,}" if last.usage else ""
-    return f"{last.cached_tokens:,}{total} prompt tokens cached"
+    total = f"/{last.usage.prompt_tokens:,}" if last.usage else ""
+    return f"{last.cached_tokens:,}{total} tok cached"
 
 
 def _waiting(state: SessionState, host: HostState) -> str:
