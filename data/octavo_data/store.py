@@ -190,6 +190,25 @@ class Store:
         """A number that changes when another connection has written; it means nothing outside this instance."""
         return int(self._rows("PRAGMA data_version")[0][0])
 
+    # ---- for the other modules of this package ----
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection inside one read transaction, which sees the file as it was at its start; StoreReadError."""
+        with naming_errors(self.path, "read", StoreReadError):
+            self._conn.execute("BEGIN")
+            try:
+                yield self._conn
+            finally:
+                if self._conn.in_transaction:  # an error may have ended it
+                    self._conn.execute("ROLLBACK")
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """The connection inside one write transaction; StoreWriteError."""
+        with self._writing():
+            yield self._conn
+
     # ---- the machinery ----
 
     def _prepare(self) -> None:

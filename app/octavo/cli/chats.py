@@ -1,6 +1,7 @@
-"""`octavo chats`: list and show what is stored."""
+"""`octavo chats`: list, show, export and import what is stored."""
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -43,6 +44,38 @@ def show(chat_id: str, is_json: bool) -> None:
         print_json({"chat": chat, "turns": turns})
     else:
         print_chat(chat, turns)
+
+
+@command.command("export")
+@click.argument("chat_ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "is_all", is_flag=True, help="Every chat.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["md", "json", "jsonl", "html"]),
+    help="By default that of FILE, or md.",
+)
+@click.option("-o", "--output", "file", metavar="FILE", type=click.Path(path_type=Path), help="Instead of stdout.")
+def export_command(chat_ids: tuple[str, ...], is_all: bool, file_format: str | None, file: Path | None) -> None:
+    """Export chats as Markdown, JSON (nothing lost), JSONL of messages, or HTML."""
+    if is_all == bool(chat_ids):
+        raise click.UsageError("Say which chats: ids (octavo chats lists them), or --all.")
+    from octavo.cli.exchange import export_chats
+
+    with _opened_store() as store:
+        export_chats(store, chat_ids, file_format, file)
+
+
+@command.command("import")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-m", "--model", metavar="NAME", help="What chats of other programs go on with.")
+def import_command(files: tuple[Path, ...], model: str | None) -> int:
+    """Import Octavo's JSON, OpenAI JSONL, ChatGPT's export (JSON or zip), or llm's logs.db."""
+    from octavo.cli.exchange import going_on_with, import_chats
+
+    model = going_on_with(model)
+    with _opened_store() as store:
+        return import_chats(store, files, model)
 
 
 @command.command()

@@ -1,0 +1,133 @@
+"""Whole chats out of the store and into it, every turn of their trees with its exact token ids."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from octavo_data.encoding import clean_text, new_id, pack_ids, unpack_ids
+from octavo_data.exchange.entries import ChatEntry, CountsEntry, TimingsEntry, TurnEntry
+from octavo_data.records import Chat
+from octavo_data.store import Store
+
+HOST = "import"
+
+# The turns of the chat, and those of other chats that its turns stand on (a fork shares them).
+_TREE = """
+WITH RECURSIVE tree(id) AS (
+    SELECT id FROM turns WHERE chat_id = :chat_id
+    UNION SELECT :tip_id WHERE :tip_id IS NOT NULL
+    UNION SELECT turns.parent_id FROM tree CROSS JOIN turns ON turns.id = tree.id WHERE turns.parent_id IS NOT NULL
+)
+SELECT turns.* FROM tree CROSS JOIN turns ON turns.id = tree.id ORDER BY depth, turns.id
+"""
+_PLAIN = tuple(
+    name for name in TurnEntry.__struct_fields__ if name not in ("counts", "timings", "prompt_ids", "reply_ids")
+)
+
+
+@dataclass(slots=True)
+class Added:
+    """What became of the chats of a file: `known` ones were there already, `renamed` ones have new ids."""
+
+    num_chats: int = 0
+    num_turns: int = 0
+    num_known: int = 0
+    num_renamed: int = 0
+
+
+def read_chats(store: Store, chats: Iterable[Chat]) -> Iterator[ChatEntry]:
+    """The chats with their trees, as they were at one moment each; StoreReadError, ChatNotFoundError."""
+    for chat in chats:
+        yield read_chat(store, chat.id)
+
+
+def read_chat(store: Store, chat_id: str) -> ChatEntry:
+    """One chat with its whole tree, read in one transaction; StoreReadError, ChatNotFoundError."""
+    with store.reading() as conn:
+        return _entry(conn, store.chat(chat_id))
+
+
+def add_chats(store: Store, chats: Sequence[ChatEntry]) -> Added:
+    """Write the chats of one file in one transaction, all or (StoreWriteError) none.
+
+    A chat that is there with the same content is left alone; one whose id has other content, or whose turns belong to
+    another chat, gets new ids.
+    """
+    added = Added()
+    with store.writing() as conn:
+        for chat in chats:
+            _add(store, conn, chat, added)
+    return added
+
+
+def _add(store: Store, conn: sqlite3.Connection, chat: ChatEntry, added: Added) -> None:
+    is_taken = bool(conn.execute("SELECT 1 FROM chats WHERE id = ?", (chat.id,)).fetchone())
+    if is_taken and _entry(conn, store.chat(chat.id)) == chat:
+        added.num_known += 1
+        return
+    if is_taken or _has_any_turn(conn, chat):
+        chat = with_new_ids(chat)
+        added.num_renamed += 1
+    added.num_chats += 1
+    added.num_turns += len(chat.turns)
+    _insert(conn, chat)
+
+
+def with_new_ids(chat: ChatEntry) -> ChatEntry:
+    """The same chat under ids that nothing has."""
+    names: dict[str | None, str] = {turn.id: new_id() for turn in chat.turns}
+    turns = tuple(
+        msgspec.structs.replace(turn, id=names[turn.id], parent_id=names.get(turn.parent_id)) for turn in chat.turns
+    )
+    return msgspec.structs.replace(chat, id=new_id(), tip_id=names.get(chat.tip_id), turns=turns)
+
+
+def _entry(conn: sqlite3.Connection, chat: Chat) -> ChatEntry:
+    rows = conn.execute(_TREE, {"chat_id": chat.id, "tip_id": chat.tip_id}).fetchall()
+    return ChatEntry(
+        id=chat.id,
+        title=chat.title,
+        model=chat.model,
+        system=chat.system,
+        created_at=chat.created_at,
+        updated_at=chat.updated_at,
+        tip_id=chat.tip_id,
+        turns=tuple(map(_turn_entry, rows)),
+    )
+
+
+def _turn_entry(row: sqlite3.Row) -> TurnEntry:
+    values = {name: row[name] for name in _PLAIN}
+    values["prompt_ids"], values["reply_ids"] = unpack_ids(row["prompt_ids"]), unpack_ids(row["reply_ids"])
+    values["counts"] = {name: row[name] for name in CountsEntry.__struct_fields__}
+    values["timings"] = {name: row[name] for name in TimingsEntry.__struct_fields__}
+    return msgspec.convert(values, TurnEntry)
+
+
+def _has_any_turn(conn: sqlite3.Connection, chat: ChatEntry) -> bool:
+    return any(conn.execute("SELECT 1 FROM turns WHERE id = ?", (turn.id,)).fetchone() for turn in chat.turns)
+
+
+def _insert(conn: sqlite3.Connection, chat: ChatEntry) -> None:
+    columns = ("id", "model", "created_at", "updated_at", "tip_id")
+    values = {name: getattr(chat, name) for name in columns}
+    _insert_row(conn, "chats", values | {"title": clean_text(chat.title), "system": clean_text(chat.system)})
+    depths: dict[str | None, int] = {None: 0}
+    for turn in chat.turns:
+        depths[turn.id] = depths[turn.parent_id] + 1
+        _insert_row(conn, "turns", _columns(turn) | {"chat_id": chat.id, "depth": depths[turn.id], "host": HOST})
+
+
+def _columns(turn: TurnEntry) -> dict[str, object]:
+    values: dict[str, object] = {name: getattr(turn, name) for name in _PLAIN}
+    values |= {name: clean_text(str(values[name])) for name in ("prompt", "reply", "stop_reason", "error")}
+    values |= {"status": turn.status.value}
+    values |= {"prompt_ids": pack_ids(turn.prompt_ids), "reply_ids": pack_ids(turn.reply_ids)}
+    return values | msgspec.structs.asdict(turn.counts) | msgspec.structs.asdict(turn.timings)
+
+
+def _insert_row(conn: sqlite3.Connection, table: str, values: dict[str, object]) -> None:
+    columns, places = ", ".join(values), ", ".join(f":{name}" for name in values)
+    conn.execute(f"INSERT INTO {table} ({columns}) VALUES ({places})", values)
