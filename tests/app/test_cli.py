@@ -279,7 +279,7 @@ def test_chats_of_a_newer_version_are_listed_with_a_word_about_it(octavo: Run, t
     assert "written by a newer octavo" in done.stderr
 
 
-def test_a_closed_pipe_is_quiet(octavo: Run, echo: str, env: dict[str, str]) -> None:
+def test_a_closed_pipe_is_quiet_and_stops_the_reply(octavo: Run, echo: str, env: dict[str, str]) -> None:
     octavo("-m", echo, "-n", "start the host")
     with begin(command("-m", echo, LONG), env) as process:
         assert process.stdout
@@ -287,7 +287,10 @@ def test_a_closed_pipe_is_quiet(octavo: Run, echo: str, env: dict[str, str]) -> 
         process.stdout.read(10)
         process.stdout.close()
         assert process.stderr.read() == b""
-        process.wait(timeout=30)
+        assert process.wait(timeout=30) == 1
+    while (status := json.loads(octavo("chats", "--json").stdout)[0]["last_status"]) == "running":
+        pass
+    assert status == "stopped"
     for arguments in ("config", "--help"):
         shell = f"{sys.executable} -P -m octavo {arguments} | true"
         done = subprocess.run(shell, shell=True, env=env, capture_output=True, check=False)

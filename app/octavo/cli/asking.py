@@ -99,6 +99,9 @@ async def _ask(
             except (OctavoError, asyncio.CancelledError):
                 if not said.is_interrupted:  # a turn that is stopped before it began is refused
                     raise
+            except BrokenPipeError:  # whoever read it has had enough; it might go on for the rest of the context
+                client.stop(reply)
+                raise
 
 
 async def _collect(reply: Reply, said: Answer, show: Callable[[str], None]) -> None:
