@@ -61,7 +61,7 @@ class OctavoApp(Sturdy, App[int]):
         self.theme = LAMPLIGHT.name
         self.workspace = workspace
         self._first_chat_id = chat_id
-        self._leave: dict[Session, Callable[[], None]] = {}  # ends the subscription to each session
+        self._heard: set[Session] = set()  # those that we are subscribed to
         self._is_frame_due = False
         self._is_list_due = True
         self._drawn_at = 0.0
@@ -95,8 +95,9 @@ class OctavoApp(Sturdy, App[int]):
 
     def _subscribe_all(self) -> None:
         for session in self.workspace.sessions:
-            if session not in self._leave:
-                self._leave[session] = session.subscribe(self._hearer_of(session))
+            if session not in self._heard:
+                self._heard.add(session)
+                session.subscribe(self._hearer_of(session))
 
     def _hearer_of(self, session: Session) -> Callable[[Change], None]:
         def hear(change: Change) -> None:
@@ -160,7 +161,7 @@ class OctavoApp(Sturdy, App[int]):
             self.status.cached = cached_words(session.turns)
 
     def _poll(self) -> None:
-        is_busy = any(session.is_busy for session in self._leave)
+        is_busy = any(session.is_busy for session in self._heard)
         if is_busy or self._is_poll_due:
             self._is_poll_due = is_busy
             self._ask_status()
