@@ -60,7 +60,19 @@ def test_a_file_is_written_whole_and_for_its_owner_alone(octavo: Run, stored: Ch
     file = tmp_path / "all.json"
     assert file.stat().st_mode & 0o777 == 0o600
     assert read_file(file, "m").chats == [stored]
-    assert octavo("export", "--all", "-o", "nowhere/all.json").returncode == 1
+    (tmp_path / "link.json").symlink_to("all.json")
+    assert octavo("export", stored.id, "-o", "link.json").returncode == 0
+    assert (tmp_path / "link.json").is_symlink()
+
+
+def test_a_device_is_written_and_not_replaced(octavo: Run, stored: ChatEntry, tmp_path: Path) -> None:
+    (tmp_path / "null").symlink_to("/dev/null")
+    assert octavo("export", "--all", "-o", "null").returncode == 0
+    assert Path("/dev/null").is_char_device()
+    for file in ("nowhere/all.json", "."):
+        done = octavo("export", "--all", "-o", file)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert "cannot write" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,13 @@ def _write_stdout(pieces: Iterable[str]) -> None:
 
 
 def _write_file(file: Path, pieces: Iterable[str]) -> None:
-    """Whole or not at all, and readable by nobody else, as the store is."""
+    """Whole or not at all, and readable by nobody else, as the store is; a device or a pipe takes it as it comes."""
     try:
+        file = file.resolve()
+        if file.exists() and not file.is_file():
+            with file.open("wb") as stream:
+                stream.writelines(piece.encode() for piece in pieces)
+            return
         with tempfile.NamedTemporaryFile("wb", dir=file.parent, prefix=f".{file.name}.", delete=False) as draft:
             try:
                 draft.writelines(piece.encode() for piece in pieces)
