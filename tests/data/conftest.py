@@ -17,3 +17,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def chat(store: Store) -> Chat:
     return store.create_chat(title="Rivers", model="smollm2-135m", system="Be brief.")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "a file of any name"

@@ -1,11 +1,18 @@
-"""What the tests of export and import share: chats of any shape."""
+"""What the tests of export and import share: chats of any shape, and what an import makes of a file."""
 
+import json
+from pathlib import Path
+
+import pytest
 from hypothesis import strategies as st
 
 from octavo_data import TurnStatus
 from octavo_data.encoding import new_id
 from octavo_data.exchange.checks import ordered
-from octavo_data.exchange.entries import ChatEntry, CountsEntry, TimingsEntry, TurnEntry
+from octavo_data.exchange.entries import ChatEntry, CountsEntry, TimingsEntry, TurnEntry, path_to_tip
+from octavo_data.exchange.errors import ImportFileError
+from octavo_data.exchange.foreign import Taken
+from octavo_data.exchange.importing import read_file
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 MARKED_UP = st.lists(
@@ -87,3 +94,29 @@ def chat_of(*texts: tuple[str, str], title: str = "Rivers", system: str = "") ->
         id=new_id(), title=title, model="smollm2-135m", system=system, created_at=1_700_000_000_000,
         updated_at=1_700_000_000_500, tip_id=made[-1].id if made else None, turns=tuple(made),
     )  # fmt: skip
+
+
+MODEL = "smollm2-135m"
+
+
+def taken_of(file: Path, content: object) -> Taken:
+    """What the import makes of this text, these bytes, or this value as JSON."""
+    if not isinstance(content, bytes):
+        content = (content if isinstance(content, str) else json.dumps(content)).encode()
+    file.write_bytes(content)
+    return read_file(file, MODEL)
+
+
+def refusal(file: Path, content: object) -> str:
+    with pytest.raises(ImportFileError) as caught:
+        taken_of(file, content)
+    assert caught.value.message.startswith(f"{file}: ")
+    return caught.value.message.removeprefix(f"{file}: ")
+
+
+def texts(entry: ChatEntry) -> list[tuple[str, str]]:
+    return [(turn.prompt, turn.reply) for turn in path_to_tip(entry)]
+
+
+def skipped(taken: Taken) -> dict[str, int]:
+    return dict(+taken.skipped)
