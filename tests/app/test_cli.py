@@ -61,6 +61,9 @@ def begin(arguments: list[str], env: dict[str, str]) -> "subprocess.Popen[bytes]
         (["-o", "temprature", "1", "hi"], 'Did you mean "temperature"?'),
         (["-o", "zzz", "1", "hi"], "Known: temperature, top_k"),
         (["-o", "temperature", "warm", "hi"], 'temperature is "warm"; it must be a number'),
+        (["-o", "stop_token_ids", "x", "hi"], 'stop_token_ids is "x"; it must be a whole number'),
+        (["-o", "logit_bias", "5", "hi"], 'logit_bias is "5:"; it must be a number'),
+        (["-o", "logit_bias", "x:1", "hi"], 'logit_bias is "x:1"; it must be a whole number'),
         (["-o", "top_p", "7", "hi"], "top_p is 7.0; it must be above 0, up to 1"),
         (["-o", "temperature"], "requires 2 arguments"),
         (["-c", "--chat", "abc", "hi"], "two chats"),
@@ -317,6 +320,11 @@ def test_engine_stop_finds_a_host_after_config_toml_was_edited_or_spoilt(
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.toml").write_text("block_size = oops")
     assert octavo("engine", "stop").stderr == f"The engine of {echo} has stopped.\n"
+
+
+def test_stops_and_biases_are_given_one_by_one(octavo: Run, echo: str) -> None:
+    options = ("-o", "stop", "three", "-o", "stop", "two", "-o", "logit_bias", "5:-100", "-o", "logit_bias", "6:1.5")
+    assert octavo("-m", echo, *options, "one two three").stdout == "one \n"
 
 
 @pytest.mark.parametrize("word", ["chats", "engine"])

@@ -2,27 +2,41 @@
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable
+from typing import Any
 
 import click
 import msgspec
 
 from octavo_engine.params import SamplingParams
 
+LISTS = ("stop", "stop_token_ids")
+REPEATED = (*LISTS, "logit_bias")  # given once for each of their values, a bias as ID:BIAS
 KINDS = {" | null": " or none", "float": "a number", "int": "a whole number", "bool": "true or false"}
 
 
 def parse_options(options: Iterable[tuple[str, str]]) -> SamplingParams:
     """The parameters that these names and texts mean; raises UsageError naming the nearest name or the range."""
-    given: dict[str, str | None] = {}
+    given: dict[str, Any] = {}
     for name, value in options:
         key = name.replace("-", "_")
         _require_known(key, name)
-        given[key] = None if value.lower() == "none" else value
+        given[key] = _with(given.get(key), key, value)
     try:
         return msgspec.convert(given, SamplingParams, strict=False)
     except msgspec.ValidationError as error:
         raise click.UsageError(f"-o: {_explain(error, given)}.") from error
+
+
+def _with(before: Any, key: str, value: str) -> Any:
+    """What is given for `key` by now."""
+    if key in LISTS:
+        return [*(before or ()), value]
+    if key in REPEATED:
+        token_id, _, bias = value.partition(":")
+        return {**(before or {}), token_id: bias}
+    return None if value.lower() == "none" else value
 
 
 def _require_known(key: str, name: str) -> None:
@@ -34,13 +48,14 @@ def _require_known(key: str, name: str) -> None:
     raise click.UsageError(f'-o: no option "{name}". {hint}')
 
 
-def _explain(error: msgspec.ValidationError, given: dict[str, str | None]) -> str:
+def _explain(error: msgspec.ValidationError, given: dict[str, Any]) -> str:
     # a wrong type is: Expected `float`, got `str` - at `$.temperature`; a wrong range is SamplingParams' own text
-    expected, is_type, place = str(error).partition(" - at `$.")
-    key = place.rstrip("`")
-    if not is_type:
-        return expected
-    kind = expected.removeprefix("Expected `").partition("`")[0]
+    found = re.match(r"Expected `(.+?)`.* at .*`\$\.(\w+)", str(error))
+    if not found:
+        return str(error)
+    kind, key = found.groups()
     for name, words in KINDS.items():
         kind = kind.replace(name, words)
-    return f'{key} is "{given[key]}"; it must be {kind}'
+    value = given[key]
+    shown = ", ".join(value if key in LISTS else map(":".join, value.items())) if key in REPEATED else value
+    return f'{key} is "{shown}"; it must be {kind}'
