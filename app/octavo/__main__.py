@@ -14,9 +14,11 @@ def main() -> None:
         sys.stdout.flush()
     except KeyboardInterrupt:
         pass  # while modules were imported
-    except BrokenPipeError:
+    except OSError as error:  # a full disk, a folder that is a file; or nobody reads stdout any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains when it flushes at its end
         code = 1
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(f"octavo: {error}. Check the disk and the permissions.\n")
     sys.exit(code)
 
 

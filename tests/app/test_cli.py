@@ -300,6 +300,29 @@ def test_a_closed_pipe_is_quiet_and_stops_the_reply(octavo: Run, echo: str, env:
         assert done.stderr == b""
 
 
+@pytest.mark.parametrize("arguments", [["-m", "echo:5", "hi"], ["config"]])
+def test_a_full_disk_is_told_in_one_line(octavo: Run, echo: str, env: dict[str, str], arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command(*arguments), env=env, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert b"No space left" in done.stderr
+
+
+def test_a_home_that_is_a_file_is_told_in_one_line(env: dict[str, str], tmp_path: Path) -> None:
+    home = tmp_path / "file"
+    home.touch()
+    for arguments in (["-m", "echo", "hi"], ["chats"], ["engine", "stop"], ["models"], ["config"]):
+        done = subprocess.run(
+            command(*arguments),
+            env=env | {"OCTAVO_HOME": str(home)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        assert b"Traceback" not in done.stderr
+        assert done.stderr.count(b"\n") <= 1
+
+
 def test_engine_status_start_and_stop(octavo: Run, echo: str) -> None:
     started = json.loads(octavo("engine", "start", "-m", echo, "--json").stdout)
     assert set(started) == {

@@ -25,7 +25,7 @@ COMMANDS = {
     "models": Entry("octavo.cli.models", "Fetch, list and remove models."),
     "engine": Entry("octavo.cli.engine", "The background process that runs the model."),
     "bench": Entry("octavo.cli.bench", "Measure the engine on fixed work."),
-    "config": Entry("octavo.cli.config", "Show the settings and where they come from."),
+    "config": Entry("octavo.cli.config", "Show the settings and where their file is."),
 }
 OWN_OPTIONS = ("--help", "--version", "--demo")
 
