@@ -10,6 +10,7 @@ from tests.data.exchange_stage import MODEL, refusal, skipped, texts
 from octavo_data import Store
 from octavo_data.exchange.errors import ImportFileError
 from octavo_data.exchange.importing import read_file
+from octavo_data.exchange.trees import Added, add_chats
 
 LLM = """
 CREATE TABLE [conversations] ([id] TEXT PRIMARY KEY, [name] TEXT, [model] TEXT);
@@ -61,7 +62,7 @@ def test_conversations_of_llm_come_with_their_fragments_counts_and_times(file: P
     assert (rivers.created_at, rivers.updated_at) == (1714557600000, 1714557605500)
     one = rivers.turns[0]
     assert (one.counts.prompt_tokens, one.counts.completion_tokens, one.timings.total_ms) == (12, 34, 700.0)
-    assert skipped(taken) == {"attachment": 1, "tool call": 1, "later system prompt": 1, "empty chat": 1}
+    assert skipped(taken) == {"attachment": 1, "tool call": 1, "later system message": 1, "empty chat": 1}
     assert file.read_bytes() == before
     assert list(file.parent.iterdir()) == [file]
 
@@ -73,11 +74,69 @@ def test_an_old_database_of_llm_is_read_in_the_order_of_its_rows(file: Path) -> 
     assert [texts(entry) for entry in read_file(file, MODEL).chats] == [[("One?", "1."), ("Two?", "2.")]]
 
 
-def test_turns_that_only_a_newer_llm_logged_are_counted(file: Path, llm: sqlite3.Connection) -> None:
-    llm.executescript(
-        "CREATE TABLE turns (id TEXT, parent_message_hash TEXT); INSERT INTO turns VALUES ('r1', 'x'), ('r9', 'y')"
-    )
-    assert skipped(read_file(file, MODEL))["message-store turn"] == 1
+THREADS = """
+CREATE TABLE "messages" ("hash" TEXT PRIMARY KEY, "parent_hash" TEXT, "role" TEXT, "provider_metadata" TEXT);
+CREATE TABLE "parts" ("id" INTEGER PRIMARY KEY, "message_hash" TEXT, "position" INTEGER, "type" TEXT,
+    "tool_name" TEXT, "text" TEXT, "payload" TEXT);
+CREATE TABLE "threads" ("id" TEXT PRIMARY KEY, "name" TEXT, "tip_message_hash" TEXT, "forked_from" TEXT,
+    "datetime_utc" TEXT);
+CREATE TABLE "turns" ("id" TEXT PRIMARY KEY, "thread_id" TEXT, "parent_message_hash" TEXT, "tip_message_hash" TEXT,
+    "model" TEXT, "resolved_model" TEXT, "options_json" TEXT, "schema_id" TEXT, "input_tokens" INTEGER,
+    "output_tokens" INTEGER, "token_details" TEXT, "duration_ms" INTEGER, "datetime_utc" TEXT, "response_json" TEXT);
+INSERT INTO messages (hash, parent_hash, role) VALUES ('s', NULL, 'system'), ('q1', 's', 'user'),
+    ('a1', 'q1', 'assistant'), ('t1', 'a1', 'tool'), ('b1', 't1', 'assistant'), ('q2', 'b1', 'user'),
+    ('a2', 'q2', 'assistant'), ('c2', 'q2', 'assistant'), ('h', NULL, 'user'), ('i', 'h', 'assistant');
+INSERT INTO parts (message_hash, position, type, text, payload) VALUES ('s', 0, 'text', 'Be brief.', NULL),
+    ('q1', 0, 'text', NULL, '{"text_ref": [{"fragment": 1}, {"literal": "\\nOne?"}]}'),
+    ('q1', 1, 'attachment', NULL, '{}'),
+    ('a1', 0, 'reasoning', 'Hm.', NULL), ('a1', 1, 'text', 'See', NULL), ('a1', 2, 'tool_call', NULL, '{}'),
+    ('t1', 0, 'tool_result', NULL, '{}'), ('b1', 0, 'text', '1.', NULL), ('q2', 0, 'text', 'Two?', NULL),
+    ('a2', 0, 'text', '2', NULL), ('a2', 1, 'text', '.', NULL), ('c2', 0, 'text', 'Two.', NULL),
+    ('h', 0, 'text', 'Hello', NULL), ('i', 0, 'text', 'Hi', NULL);
+INSERT INTO threads (id, name) VALUES ('th1', 'Seas'), ('c1', 'Rivers'), ('th3', 'Empty');
+INSERT INTO turns (id, thread_id, tip_message_hash, input_tokens, output_tokens, duration_ms, datetime_utc) VALUES
+    ('u1', 'th1', 'b1', 5, 6, 70, '2026-05-01T10:00:00+00:00'), ('u2', 'th1', 'c2', 7, 8, 90, '2026-05-01T10:00:01'),
+    ('u3', 'th1', 'a2', 7, 8, 90, '2026-05-01T10:00:02+00:00'), ('u4', 'c1', 'i', 1, 2, 3, '2026-05-01T11:00:00+00:00');
+"""
+
+
+def test_threads_of_a_newer_llm_come_with_their_whole_chains(file: Path, llm: sqlite3.Connection, store: Store) -> None:
+    llm.executescript(THREADS)
+    taken = read_file(file, MODEL)
+    chats = {entry.title: entry for entry in taken.chats if entry.created_at > 1_770_000_000_000}
+    seas = chats["Seas"]
+    assert texts(seas) == [("A long text.\nOne?", "See\n\n1."), ("Two?", "2.")]
+    assert (seas.system, [turn.counts.prompt_tokens for turn in seas.turns]) == ("Be brief.", [5, 7])
+    assert (seas.created_at, seas.updated_at) == (1777629600000, 1777629602000)
+    assert skipped(taken) == {
+        "attachment": 2, "tool call": 2, "tool message": 1, "reasoning message": 1, "later system message": 1,
+        "call beside the end of its thread": 1, "empty chat": 2,
+    }  # fmt: skip
+    assert add_chats(store, taken.chats) == Added(num_chats=4, num_turns=6)
+    assert add_chats(store, read_file(file, MODEL).chats) == Added(num_known=4)
+
+
+def test_a_thread_that_goes_on_with_older_responses_takes_their_place(file: Path, llm: sqlite3.Connection) -> None:
+    llm.executescript(THREADS)
+    llm.execute("UPDATE turns SET tip_message_hash = 'a2' WHERE thread_id = 'c1'")
+    llm.commit()
+    rivers = [entry for entry in read_file(file, MODEL).chats if entry.title == "Rivers"]
+    assert [texts(entry)[-1] for entry in rivers] == [("Two?", "2.")]
+
+
+@pytest.mark.parametrize("payload", ['{"text_ref": [{"fragment": 9}]}', '{"text_ref": 1}', "[]", '{"text', "7"])
+def test_a_part_that_cannot_be_read_is_named(file: Path, llm: sqlite3.Connection, payload: str) -> None:
+    llm.executescript(THREADS)
+    llm.execute("UPDATE parts SET payload = ? WHERE id = 2", (payload,))
+    llm.commit()
+    with pytest.raises(ImportFileError, match=r"parts, row 2, payload: cannot be read: "):
+        read_file(file, MODEL)
+
+
+def test_a_message_store_of_unknown_shape_is_refused(file: Path, llm: sqlite3.Connection) -> None:
+    llm.executescript("CREATE TABLE turns (id TEXT, parent_message_hash TEXT); CREATE TABLE threads (id TEXT)")
+    with pytest.raises(ImportFileError, match=r"table threads: lacks columns"):
+        read_file(file, MODEL)
 
 
 def test_a_damaged_database_gives_nothing(file: Path, llm: sqlite3.Connection) -> None:
