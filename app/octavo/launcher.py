@@ -76,7 +76,9 @@ async def connect(settings: Settings, paths: Paths, *, start: bool = True) -> Cl
     with contextlib.suppress(HostAbsentError):
         return await Client.open(socket)
     if not start:
-        raise HostAbsentError(f"No host runs for {spec.model}", "`octavo engine start` starts it.")
+        others = ", ".join(sorted(host.model for host in running_hosts(paths)))
+        but = f" with these settings (but one for {others})" if others else ""
+        raise HostAbsentError(f"No host runs for {spec.model}{but}", "`octavo engine start` starts it.")
     return await _start(spec, socket)
 
 

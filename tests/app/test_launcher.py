@@ -152,6 +152,8 @@ async def test_all_hosts_of_one_home_are_stopped_whatever_their_settings(tmp_pat
         await stage.connect()
         stage.settings = Settings(block_size=32)  # as after an edit of config.toml
         await stage.connect("echo")
+        with pytest.raises(HostAbsentError, match=r"for echo:2 with these settings \(but one for echo, echo:1\)"):
+            await launcher.connect(Settings(model="echo:2"), stage.paths, start=False)
         foreign = await other.connect()
         assert sorted(await launcher.stop(stage.paths)) == ["echo", FAST]
         assert await launcher.stop(stage.paths) == []
