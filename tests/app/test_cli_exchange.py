@@ -65,6 +65,16 @@ def test_a_file_is_written_whole_and_for_its_owner_alone(octavo: Run, stored: Ch
     assert (tmp_path / "link.json").is_symlink()
 
 
+def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with Store(tmp_path / "data" / "octavo.db") as store:
+        add_chats(store, [chat_of(("What flows?", "The Aare. " * 20_000)) for _ in range(20)])
+    env = os.environ | {"OCTAVO_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    line = f"{sys.executable} -P -m octavo chats export --all | head -n 1"
+    done = subprocess.run(["bash", "-c", line], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("---\n", "")
+
+
 def test_a_device_is_written_and_not_replaced(octavo: Run, stored: ChatEntry, tmp_path: Path) -> None:
     (tmp_path / "null").symlink_to("/dev/null")
     assert octavo("export", "--all", "-o", "null").returncode == 0

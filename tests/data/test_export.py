@@ -16,11 +16,16 @@ from octavo_data.exchange.entries import ChatEntry, path_to_tip
 from octavo_data.exchange.exporting import EXPORTERS, num_left_out
 from octavo_data.exchange.importing import read_file
 from octavo_data.exchange.page import escaped
-from octavo_data.exchange.trees import Added, add_chats, read_chat, read_chats
+from octavo_data.exchange.trees import Added, add_chats, read_chats
 
 
 def exported(kind: str, *entries: ChatEntry) -> str:
     return "".join(EXPORTERS[kind](entries))
+
+
+def one_of(store: Store, chat_id: str) -> ChatEntry:
+    (entry,) = read_chats(store, [chat_id])
+    return entry
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +43,7 @@ def test_our_json_brings_any_trees_back_as_they_were(folder: Path, entries: list
     num_turns = sum(len(entry.turns) for entry in entries)
     with Store(folder / "octavo.db") as store:
         assert add_chats(store, taken.chats) == Added(num_chats=len(entries), num_turns=num_turns)
-        assert list(read_chats(store, [store.chat(entry.id) for entry in entries])) == entries
+        assert list(read_chats(store, [entry.id for entry in entries])) == entries
         assert add_chats(store, taken.chats) == Added(num_known=len(entries))
 
 
@@ -49,7 +54,7 @@ def test_what_a_host_wrote_comes_back_with_its_ids(store: Store, chat: Chat, tmp
     second = store.begin_turn(chat.id, prompt="two", host="h", kept_tokens=3, prompt_ids=[4])
     store.flush_turn(second.id, reply="2", reply_ids=[5])
     store.interrupt_turns("h")
-    (tmp_path / "chats.json").write_text(exported("json", read_chat(store, chat.id)))
+    (tmp_path / "chats.json").write_text(exported("json", one_of(store, chat.id)))
     with Store(tmp_path / "other.db") as other:
         add_chats(other, read_file(tmp_path / "chats.json", "m").chats)
         assert other.chat(chat.id) == store.chat(chat.id)
@@ -59,7 +64,7 @@ def test_what_a_host_wrote_comes_back_with_its_ids(store: Store, chat: Chat, tmp
 
 def test_a_running_turn_is_taken_as_interrupted(store: Store, chat: Chat, tmp_path: Path) -> None:
     turn = store.begin_turn(chat.id, prompt="one", host="h", kept_tokens=0, prompt_ids=[])
-    (tmp_path / "chats.json").write_text(exported("json", read_chat(store, chat.id)))
+    (tmp_path / "chats.json").write_text(exported("json", one_of(store, chat.id)))
     taken = read_file(tmp_path / "chats.json", "m")
     assert taken.num_closed == 1
     (entry,) = taken.chats[0].turns
@@ -70,7 +75,7 @@ def test_a_fork_is_exported_with_the_turns_that_it_shares(store: Store, chat: Ch
     root = store.begin_turn(chat.id, prompt="one", host="h", kept_tokens=0, prompt_ids=[])
     fork = store.create_chat(title="Fork", model="m")
     own = store.begin_turn(fork.id, prompt="two", host="h", kept_tokens=0, prompt_ids=[], parent_id=root.id)
-    assert [turn.id for turn in read_chat(store, fork.id).turns] == [root.id, own.id]
+    assert [turn.id for turn in one_of(store, fork.id).turns] == [root.id, own.id]
 
 
 # ---- Markdown ----

@@ -12,7 +12,7 @@ from tests.data.exchange_stage import MODEL, refusal, skipped, taken_of, texts
 from octavo_data import Store
 from octavo_data.exchange.entries import path_to_tip
 from octavo_data.exchange.importing import read_file
-from octavo_data.exchange.trees import Added, add_chats, read_chat
+from octavo_data.exchange.trees import Added, add_chats, read_chats
 
 
 def node(parent: str | None, role: str = "", *parts: object, kind: str = "text", **more: object) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def test_a_tree_of_chatgpt_keeps_its_branches_and_its_current_node(file: Path, s
         "empty node": 1,
     }  # fmt: skip
     assert add_chats(store, taken.chats) == Added(num_chats=1, num_turns=4)
-    assert read_chat(store, entry.id) == entry
+    assert list(read_chats(store, [entry.id])) == [entry]
     assert [turn.reply for turn in store.turns(entry.id)] == ["1.\n\nAnd a half.", "2."]
     assert store.token_ids(entry.tip_id or "") == []
     assert add_chats(store, read_file(file, MODEL).chats) == Added(num_known=1)

@@ -1,5 +1,6 @@
 """`octavo chats export` and `octavo chats import`: chats to files and stdout, and back."""
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -11,7 +12,7 @@ import click
 from octavo.cli.output import plain
 from octavo.cli.setup import load, with_model
 from octavo.errors import OctavoError
-from octavo_data import Chat, Store, StoreError
+from octavo_data import Store, StoreError
 from octavo_data.exchange.entries import ChatEntry, path_to_tip
 from octavo_data.exchange.exporting import EXPORTERS, num_left_out
 from octavo_data.exchange.foreign import Taken
@@ -24,11 +25,12 @@ def export_chats(store: Store, chat_ids: Sequence[str], file_format: str | None,
     kind = file_format or (file.suffix.removeprefix(".") if file else "")
     exporter = EXPORTERS.get(kind, EXPORTERS["md"])
     left_out: list[int] = []
-    pieces = exporter(_counting(read_chats(store, _chosen(store, chat_ids)), left_out))
-    if file:
-        _write_file(file, pieces)
-    else:
-        _write_stdout(pieces)
+    with contextlib.closing(read_chats(store, _chosen(store, chat_ids))) as entries:  # also when nobody reads on
+        pieces = exporter(_counting(entries, left_out))
+        if file:
+            _write_file(file, pieces)
+        else:
+            _write_stdout(pieces)
     if sum(left_out) and exporter is not EXPORTERS["json"]:
         click.echo(
             f"octavo: {_num(sum(left_out), 'turn')} on other branches left out; --format json has all.", err=True
@@ -57,10 +59,10 @@ def _import(store: Store, file: Path, model: str) -> int:
     return 0 if taken.chats else 1
 
 
-def _chosen(store: Store, chat_ids: Sequence[str]) -> list[Chat]:
+def _chosen(store: Store, chat_ids: Sequence[str]) -> list[str]:
     """All chats before the first byte is written, so that a wrong id leaves no half export."""
     chats = [store.chat(chat_id) for chat_id in chat_ids] if chat_ids else store.chats()
-    return list({chat.id: chat for chat in chats}.values())
+    return list({chat.id: None for chat in chats})
 
 
 def _counting(entries: Iterable[ChatEntry], left_out: list[int]) -> Iterator[ChatEntry]:

@@ -1,7 +1,8 @@
 """Whole chats out of the store and into it, every turn of their trees with its exact token ids."""
 
+import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -16,7 +17,7 @@ HOST = "import"
 # The turns of the chat, and those of other chats that its turns stand on (a fork shares them).
 _TREE = """
 WITH RECURSIVE tree(id) AS (
-    SELECT id FROM turns WHERE chat_id = :chat_id
+    SELECT value FROM json_each(:own_ids)
     UNION SELECT :tip_id WHERE :tip_id IS NOT NULL
     UNION SELECT turns.parent_id FROM tree CROSS JOIN turns ON turns.id = tree.id WHERE turns.parent_id IS NOT NULL
 )
@@ -37,16 +38,15 @@ class Added:
     num_renamed: int = 0
 
 
-def read_chats(store: Store, chats: Iterable[Chat]) -> Iterator[ChatEntry]:
-    """The chats with their trees, as they were at one moment each; StoreReadError, ChatNotFoundError."""
-    for chat in chats:
-        yield read_chat(store, chat.id)
+def read_chats(store: Store, chat_ids: Iterable[str]) -> Generator[ChatEntry, None, None]:
+    """The chats with their whole trees, all as they were at one moment; close it before the store.
 
-
-def read_chat(store: Store, chat_id: str) -> ChatEntry:
-    """One chat with its whole tree, read in one transaction; StoreReadError, ChatNotFoundError."""
+    Raises StoreReadError, ChatNotFoundError.
+    """
     with store.reading() as conn:
-        return _entry(conn, store.chat(chat_id))
+        own_ids = _own_ids(conn)
+        for chat_id in chat_ids:
+            yield _entry(conn, store.chat(chat_id), own_ids)
 
 
 def add_chats(store: Store, chats: Sequence[ChatEntry]) -> Added:
@@ -57,14 +57,15 @@ def add_chats(store: Store, chats: Sequence[ChatEntry]) -> Added:
     """
     added = Added()
     with store.writing() as conn:
+        own_ids = _own_ids(conn)
         for chat in chats:
-            _add(store, conn, chat, added)
+            _add(store, conn, chat, own_ids, added)
     return added
 
 
-def _add(store: Store, conn: sqlite3.Connection, chat: ChatEntry, added: Added) -> None:
+def _add(store: Store, conn: sqlite3.Connection, chat: ChatEntry, own_ids: dict[str, list[str]], added: Added) -> None:
     is_taken = bool(conn.execute("SELECT 1 FROM chats WHERE id = ?", (chat.id,)).fetchone())
-    if is_taken and _entry(conn, store.chat(chat.id)) == chat:
+    if is_taken and _entry(conn, store.chat(chat.id), own_ids) == chat:
         added.num_known += 1
         return
     if is_taken or _has_any_turn(conn, chat):
@@ -72,6 +73,7 @@ def _add(store: Store, conn: sqlite3.Connection, chat: ChatEntry, added: Added) 
         added.num_renamed += 1
     added.num_chats += 1
     added.num_turns += len(chat.turns)
+    own_ids[chat.id] = [turn.id for turn in chat.turns]
     _insert(conn, chat)
 
 
@@ -84,8 +86,17 @@ def with_new_ids(chat: ChatEntry) -> ChatEntry:
     return msgspec.structs.replace(chat, id=new_id(), tip_id=names.get(chat.tip_id), turns=turns)
 
 
-def _entry(conn: sqlite3.Connection, chat: Chat) -> ChatEntry:
-    rows = conn.execute(_TREE, {"chat_id": chat.id, "tip_id": chat.tip_id}).fetchall()
+def _own_ids(conn: sqlite3.Connection) -> dict[str, list[str]]:
+    """The turns of every chat, in one scan: the table has no index by chat, so one look-up would take as long."""
+    own_ids: dict[str, list[str]] = {}
+    for chat_id, turn_id in conn.execute("SELECT chat_id, id FROM turns"):
+        own_ids.setdefault(chat_id, []).append(turn_id)
+    return own_ids
+
+
+def _entry(conn: sqlite3.Connection, chat: Chat, own_ids: dict[str, list[str]]) -> ChatEntry:
+    values = {"own_ids": json.dumps(own_ids.get(chat.id, [])), "tip_id": chat.tip_id}
+    rows = conn.execute(_TREE, values).fetchall()
     return ChatEntry(
         id=chat.id,
         title=chat.title,
