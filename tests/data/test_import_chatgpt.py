@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.data.exchange_stage import MODEL, refusal, skipped, taken_of, texts
 
 from octavo_data import Store
@@ -64,6 +66,30 @@ def test_a_tree_of_chatgpt_keeps_its_branches_and_its_current_node(file: Path, s
     assert [turn.reply for turn in store.turns(entry.id)] == ["1.\n\nAnd a half.", "2."]
     assert store.token_ids(entry.tip_id or "") == []
     assert add_chats(store, read_file(file, MODEL).chats) == Added(num_known=1)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from(["user", "assistant", "tool"])), max_size=12)
+)
+def test_the_words_on_the_way_to_every_end_of_any_tree_are_kept(file: Path, plan: list[tuple[float, str]]) -> None:
+    nodes, ways, ends = {"n": node(None)}, {"n": ""}, {"n"}
+    for index, (place, role) in enumerate(plan):
+        parent = list(nodes)[int(place * len(nodes))]
+        name = f"n{index}"
+        nodes[name] = node(parent, role, f"<{index}>")
+        ways[name] = ways[parent] + (f"<{index}>" if role != "tool" else "")
+        ends = (ends - {parent}) | {name}
+    taken = taken_of(file, [conversation(list(nodes)[-1], **nodes)])
+    said = {""}
+    for entry in taken.chats:
+        by_id: dict[str | None, str] = {None: ""}
+        for turn in entry.turns:
+            by_id[turn.id] = by_id[turn.parent_id] + turn.prompt + turn.reply.replace("\n\n", "")
+        said |= set(by_id.values())
+        assert by_id[entry.tip_id] == ways[list(nodes)[-1]] or not ways[list(nodes)[-1]]
+    for end in ends:  # one that only a tool has written to is on the way of another
+        assert any(words.startswith(ways[end]) for words in said)
 
 
 def test_a_long_conversation_needs_no_deep_stack(file: Path) -> None:

@@ -118,17 +118,21 @@ def _turn_entry(row: sqlite3.Row) -> TurnEntry:
 
 
 def _has_any_turn(conn: sqlite3.Connection, chat: ChatEntry) -> bool:
-    return any(conn.execute("SELECT 1 FROM turns WHERE id = ?", (turn.id,)).fetchone() for turn in chat.turns)
+    ids = json.dumps([turn.id for turn in chat.turns])
+    found = conn.execute("SELECT 1 FROM json_each(?) CROSS JOIN turns ON turns.id = value LIMIT 1", (ids,))
+    return found.fetchone() is not None
 
 
 def _insert(conn: sqlite3.Connection, chat: ChatEntry) -> None:
     columns = ("id", "model", "created_at", "updated_at", "tip_id")
     values = {name: getattr(chat, name) for name in columns}
-    _insert_row(conn, "chats", values | {"title": clean_text(chat.title), "system": clean_text(chat.system)})
+    _insert_rows(conn, "chats", [values | {"title": clean_text(chat.title), "system": clean_text(chat.system)}])
     depths: dict[str | None, int] = {None: 0}
+    rows = []
     for turn in chat.turns:
         depths[turn.id] = depths[turn.parent_id] + 1
-        _insert_row(conn, "turns", _columns(turn) | {"chat_id": chat.id, "depth": depths[turn.id], "host": HOST})
+        rows.append(_columns(turn) | {"chat_id": chat.id, "depth": depths[turn.id], "host": HOST})
+    _insert_rows(conn, "turns", rows)
 
 
 def _columns(turn: TurnEntry) -> dict[str, object]:
@@ -139,6 +143,7 @@ def _columns(turn: TurnEntry) -> dict[str, object]:
     return values | msgspec.structs.asdict(turn.counts) | msgspec.structs.asdict(turn.timings)
 
 
-def _insert_row(conn: sqlite3.Connection, table: str, values: dict[str, object]) -> None:
-    columns, places = ", ".join(values), ", ".join(f":{name}" for name in values)
-    conn.execute(f"INSERT INTO {table} ({columns}) VALUES ({places})", values)
+def _insert_rows(conn: sqlite3.Connection, table: str, rows: Sequence[dict[str, object]]) -> None:
+    if rows:
+        columns, places = ", ".join(rows[0]), ", ".join(f":{name}" for name in rows[0])
+        conn.executemany(f"INSERT INTO {table} ({columns}) VALUES ({places})", rows)
