@@ -1,5 +1,6 @@
 """Laws of the import of ChatGPT's export: one file, several, or the zip."""
 
+import contextlib
 import io
 import json
 import zipfile
@@ -13,6 +14,7 @@ from tests.data.exchange_stage import MODEL, refusal, skipped, taken_of, texts
 
 from octavo_data import Store
 from octavo_data.exchange.entries import path_to_tip
+from octavo_data.exchange.errors import ImportFileError
 from octavo_data.exchange.importing import read_file
 from octavo_data.exchange.trees import Added, add_chats, read_chats
 
@@ -125,6 +127,9 @@ def test_a_bad_zip_is_refused_with_the_file_inside(file: Path) -> None:
     assert refusal(file, zipped(user_json={})) == "a zip without a conversations.json in it"
     assert refusal(file, good[: len(good) // 2]).startswith("a damaged zip: ")
     assert refusal(file, good.replace(good[60:64], b"\xff\xff\xff\xff", 1)).startswith("a damaged zip: ")
+    for at in range(4, len(good), 3):
+        with contextlib.suppress(ImportFileError):  # a flag or a date may be anything
+            taken_of(file, good[:at] + b"\xfe" + good[at + 1 :])
     bad = zipped(conversationsof0_json=[BRANCHED], conversationsof1_json=[conversation("x", x="y")])  # type: ignore[arg-type]
     assert refusal(file, bad) == "conversations-001.json: /0/mapping/x: not an object"
 

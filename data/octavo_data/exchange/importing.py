@@ -2,7 +2,9 @@
 
 import io
 import json
+import lzma
 import re
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -19,6 +21,7 @@ from octavo_data.exchange.llm_logs import read_llm_logs
 from octavo_data.exchange.openai import read_openai
 from octavo_data.records import TurnStatus
 
+_BAD_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, RuntimeError, ValueError)
 _UNKNOWN = "neither Octavo's JSON nor OpenAI JSONL, an export of ChatGPT or llm's logs.db"
 
 
@@ -56,7 +59,7 @@ def _read_text(text: str, defaults: Defaults) -> Taken:
         return read_openai(text, defaults)
     value = _parsed(text)
     if isinstance(value, dict) and value.get("format") == FORMAT:
-        return _read_own(value)
+        return _read_own(value.get("version"), text)
     if is_chatgpt(value):
         return read_chatgpt(value, defaults)
     raise BadContentError("", _UNKNOWN)
@@ -72,12 +75,12 @@ def _is_jsonl(text: str) -> bool:
     return isinstance(value, dict) and "messages" in value and "mapping" not in value
 
 
-def _read_own(value: dict[str, Any]) -> Taken:
-    if value.get("version") != VERSION:
-        raise BadContentError("/version", f"is {value.get('version')!r}, and this octavo reads {VERSION}; update it")
+def _read_own(version: object, text: str) -> Taken:
+    if version != VERSION:
+        raise BadContentError("/version", f"is {version!r}, and this octavo reads {VERSION}; update it")
     try:
-        document = msgspec.convert(value, Document)
-    except msgspec.ValidationError as error:
+        document = msgspec.json.decode(text, type=Document)  # stricter than json: no text with half a character
+    except msgspec.DecodeError as error:
         reason, _, path = str(error).partition(" - at ")
         raise BadContentError(re.sub(r"\.|\[", "/", path.strip("`$")).replace("]", ""), reason) from None
     return Taken("Octavo", list(document.chats))
@@ -90,7 +93,7 @@ def _read_zip(data: bytes, defaults: Defaults) -> Taken:
             if not names:
                 raise BadContentError("", "a zip without a conversations.json in it")
             return _joined([_read_member(archive, name, defaults) for name in names])
-    except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, NotImplementedError, zlib.error) as error:
+    except _BAD_ZIP as error:
         raise BadContentError("", f"a damaged zip: {error}") from error
 
 

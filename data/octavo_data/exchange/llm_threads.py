@@ -22,7 +22,8 @@ SELECT hash, role FROM chain ORDER BY depth DESC
 _NEEDED = {
     "threads": {"id", "name"},
     "messages": {"hash", "parent_hash", "role"},
-    "parts": {"message_hash", "position", "type", "text", "payload"},
+    "parts": {"id", "message_hash", "position", "type", "text", "payload"},
+    "turns": {"thread_id", "tip_message_hash", "datetime_utc", "input_tokens", "output_tokens", "duration_ms"},
 }
 _LEFT_OUT = {"reasoning": "reasoning message", "tool_call": "tool call", "attachment": "attachment"}
 
