@@ -131,6 +131,9 @@ def test_a_bad_schema_is_refused_before_anything_runs(llm: LLM, schema: str) -> 
 def test_ids_outside_the_vocabulary_are_refused(llm: LLM) -> None:
     with pytest.raises(ParameterError, match="logit_bias names id 49152; the model's ids are 0 to 49151"):
         llm.generate("x", SamplingParams(logit_bias={49152: 1.0}))
+    with pytest.raises(RequestRefusedError, match="token 1 of the prompt is id 49152; the model's ids are 0 to 49151"):
+        llm.generate([[5], [5, 49152]], GREEDY)
+    assert not llm._loaded.engine.has_work
 
 
 def test_a_prompt_that_cannot_fit_is_refused_with_the_three_numbers_and_runs_nothing(llm: LLM) -> None:
