@@ -14,6 +14,7 @@ COUNTS = (
 )
 DEFAULT_BLOCK_SIZE = 16
 DEFAULT_BATCHED_TOKENS = 2048
+MAX_DECODE_STEPS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,8 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ParameterError(f"{name} is {value}; it must be 1 or more")
+        if self.num_decode_steps is not None and self.num_decode_steps > MAX_DECODE_STEPS:
+            raise ParameterError(f"num_decode_steps is {self.num_decode_steps}; it must be 1 to {MAX_DECODE_STEPS}")
         if self.max_num_batched_tokens is not None and self.max_num_batched_tokens < self.max_num_seqs:
             raise ParameterError(
                 f"max_num_batched_tokens is {self.max_num_batched_tokens}; it must be at least max_num_seqs, "

@@ -66,6 +66,7 @@ def test_the_defaults_are_in_range_and_have_no_penalties() -> None:
         ("gpu_memory_utilization", 1.5),
         ("max_pinned_share", -0.1),
         ("max_pinned_share", 1.5),
+        ("num_decode_steps", 65),
         ("dtype", "float31"),
         ("attention", "flush"),
     ],

@@ -8,7 +8,7 @@ import torch
 from octavo_engine.batch import Batch, StepOutput
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.fast.forward import forward_rows
-from octavo_engine.runner.fast.graphs import MAX_STEPS, DecodeGraph, PromptGraph
+from octavo_engine.runner.fast.graphs import DecodeGraph, PromptGraph
 from octavo_engine.runner.fast.step import MAX_ROWS, FusedStep
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.filters import RowParams
@@ -38,6 +38,7 @@ class FastRunner:
     num_decode_steps = 16
 
     def __init__(self, weights: FastWeights, cache: KVCache, sampler: Sampler, max_model_len: int) -> None:
+        self.vocabulary = sampler.vocabulary
         self._weights, self._cache, self._sampler = weights, cache, sampler
         self._max_width = -(-max_model_len // cache.block_size)
         self._device = cache.data.device
@@ -86,7 +87,7 @@ class FastRunner:
     def _decode(self, batch: Batch, num_rows: int) -> StepOutput:
         graph = self._graph_for(batch, num_rows)
         self._fill_decode(graph, batch)
-        steps, count = min(batch.num_steps, MAX_STEPS), len(batch.sequences)
+        steps, count = batch.num_steps, len(batch.sequences)
         for _ in range(steps):
             graph.graph.replay()
         if not is_plain(batch):

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from octavo_engine.config import MAX_DECODE_STEPS
 from octavo_engine.runner.fast.forward import forward_rows
 from octavo_engine.runner.fast.kernels import Advance
 from octavo_engine.runner.fast.step import FusedStep
@@ -13,7 +14,6 @@ from octavo_engine.runner.filters import RowParams, draw
 from octavo_engine.runner.flash import Rows, attend_paged
 from octavo_engine.runner.kv_cache import KVCache
 
-MAX_STEPS = 64
 Pool = Any
 """What torch.cuda.graph_pool_handle gives."""
 
@@ -49,7 +49,7 @@ class DecodeGraph:
         self.inputs[4 * num_rows :] = cache.scratch_block
         ids, positions, replied, step, tables = torch.split(self.inputs, [num_rows] * 4 + [num_rows * width])
         self._ids, self._positions, self._replied, self._tables = ids, positions, replied, tables.view(num_rows, width)
-        self.out = torch.zeros(MAX_STEPS, num_rows, dtype=torch.int32, device=device)
+        self.out = torch.zeros(MAX_DECODE_STEPS, num_rows, dtype=torch.int32, device=device)
         self._state = (ids, positions, replied, step, self.out)
         self._weights, self._cache, self._fused = w, cache, fused
         self._advance = Advance(num_rows, len(w.head), device)
