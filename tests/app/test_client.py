@@ -156,9 +156,11 @@ async def test_the_way_out_of_a_subscription_may_be_taken_twice() -> None:
         leave()
         leave()
         await client.closed.wait()
+        assert client.closed.is_set()
 
 
 async def test_closing_twice_is_harmless() -> None:
     async with fake_host(saying(WELCOME)) as path, await Client.open(path) as client:
         await client.aclose()
         await client.aclose()
+        assert client.closed.is_set()

@@ -169,3 +169,5 @@ def test_a_closed_store_closes_again_without_harm(tmp_path: Path) -> None:
     store = Store(tmp_path / "octavo.db")
     store.close()
     store.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        store.chats()

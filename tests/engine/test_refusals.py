@@ -108,7 +108,9 @@ def test_a_fork_inside_a_json_reply_is_refused(params: SamplingParams | None) ->
 
 
 def test_a_fork_may_begin_json_where_its_parent_has_none() -> None:
-    begun(SamplingParams()).fork("a", "b", SamplingParams(json_schema=SCHEMA))
+    engine = begun(SamplingParams())
+    engine.fork("a", "b", SamplingParams(json_schema=SCHEMA))
+    assert engine.counts().running + engine.counts().waiting == 2
 
 
 def seeds_of_forks() -> list[int]:

@@ -90,8 +90,8 @@ def assert_close(ours: list[tuple[int, TokenLogprobs]], theirs: list[tuple[int, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_logits_equal_transformers_in_float32(kind: str) -> None:
-    """The general path in float32, prefill then decode, and the fast path within bfloat16's reach of it."""
+def test_log_probabilities_are_within_bfloat16s_reach_of_transformers_in_float32(kind: str) -> None:
+    """Prefill and then decode by the fast path, against the same weights in float32 and transformers' own attention."""
     reference = build(kind, torch.float32, "eager")
     ids = prompt(300)
     replies = run(make_engine(kind), only=ids)["only"]
@@ -178,7 +178,8 @@ def test_sharing_changes_nothing(kind: str) -> None:
     assert_close(found["child"][: len(cold["a"]) - 1], cold["a"][1:])
 
 
-def test_preempted_rows_go_on_where_they_were() -> None:
+def test_preempted_rows_come_to_their_end() -> None:
+    """That their ids are those of an undisturbed run is tested without a GPU, where sums have one order."""
     prompts = {str(n): prompt(250, n) for n in range(4)}
     block_bytes = 3 * 2 * 2 * 64 * 2 * 256
     small = make_engine("Qwen3Config", kv_cache_memory_bytes=6 * block_bytes, max_model_len=1024)
