@@ -26,8 +26,9 @@ class EngineConfig:
     max_num_batched_tokens: the token budget of one step, decoding rows included, None for what fits the device (8,192
         on a GPU; 256 on the CPU, where more would make other chats wait for seconds).
     max_model_len: context in tokens, None for the model's own.
-    dtype: "auto", "float32", "bfloat16" or "float16"; auto is float32 on the CPU, bfloat16 on a GPU.
-    kv_cache_memory_bytes: memory of the KV pool, None to derive it from what the device has free.
+    dtype: "auto", "float32", "bfloat16" or "float16"; auto is float32 on the CPU, bfloat16 on a GPU that has it, else
+        float16.
+    kv_cache_memory_bytes: memory of the KV pool, one full context at least; None to derive it from what is free.
     gpu_memory_utilization: share of the device's memory that weights and pool may take together.
     max_pinned_share: share of the pool's blocks that pinned prefixes may hold.
     num_decode_steps: tokens that every decoding sequence computes before the host looks again; a sequence that ends

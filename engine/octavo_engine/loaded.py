@@ -1,5 +1,6 @@
-"""What loading a model gives: a ready engine, the format of its prompts, and what it runs."""
+"""What loading a model tells on its way, and what it gives: a ready engine and the format of its prompts."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from octavo_engine.engine import Engine
@@ -16,6 +17,21 @@ class ModelInfo:
     block_size: int
     max_model_len: int
     kv_bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStep:
+    """What loading does now, and how much of it is done in percent where that is known (of the weights' tensors)."""
+
+    label: str
+    percent: int | None = None
+
+
+OnLoadStep = Callable[[LoadStep], None]
+
+
+def ignore_step(_step: LoadStep) -> None:
+    """For those who do not want to know."""
 
 
 @dataclass(frozen=True, slots=True)

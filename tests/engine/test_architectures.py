@@ -18,8 +18,8 @@ from octavo_engine.params import SamplingParams
 from octavo_engine.runner import routing
 from octavo_engine.runner.attention import SDPABackend
 from octavo_engine.runner.kv_cache import KVCache
-from octavo_engine.runner.load import load_model
 from octavo_engine.runner.model_runner import forward
+from octavo_engine.runner.reading import load_model
 from octavo_engine.scheduler import Scheduler
 
 TINY = {

@@ -18,7 +18,7 @@ FRANCE = [Message("user", "What is the capital of France?")]
 
 @pytest.fixture(scope="module")
 def llm(model_folder: Path) -> LLM:
-    return LLM(model_folder, kv_cache_memory_bytes=1 << 28)
+    return LLM(model_folder, kv_cache_memory_bytes=1 << 29)
 
 
 @pytest.fixture(autouse=True)

@@ -1,18 +1,21 @@
-"""What loading takes from a model's config: its context, its pool, its ends of turn."""
+"""What loading takes from a model's files: its weights step by step, its context, its ends of turn."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from octavo_engine.config import EngineConfig
 from octavo_engine.errors import ModelError
-from octavo_engine.runner.kv_cache import KVShape
-from octavo_engine.runner.load import pick_context, pick_num_blocks, stop_ids
+from octavo_engine.loaded import LoadStep
+from octavo_engine.runner.load import stop_ids
+from octavo_engine.runner.reading import READING, load_model
+from octavo_engine.runner.sizing import pick_context
 
-SHAPE = KVShape(num_layers=2, num_kv_heads=2, head_dim=8, dtype=torch.float32)  # 256 bytes a token
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,13 @@ def model() -> PreTrainedModel:
     return LlamaForCausalLM(config)
 
 
+@pytest.fixture(scope="module")
+def folder(model: PreTrainedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    model.save_pretrained(folder)
+    return folder
+
+
 @pytest.mark.parametrize(("asked", "context"), [(None, 300), (100, 100), (300, 300)])
 def test_the_context_is_the_models_own_or_a_smaller_one(
     model: PreTrainedModel, asked: int | None, context: int
@@ -42,20 +52,49 @@ def test_a_context_beyond_the_models_own_is_refused_with_both_numbers(model: Pre
         pick_context(model, EngineConfig(max_model_len=301))
 
 
-def test_the_pool_is_what_the_setting_says(model: PreTrainedModel) -> None:
-    config = EngineConfig(block_size=16, kv_cache_memory_bytes=10 * 16 * 256 + 1)
-    assert pick_num_blocks(model, SHAPE, config, 300) == 10
-
-
-@pytest.mark.parametrize("num_bytes", [16 * 256 - 1, 1 << 60])
-def test_a_pool_that_holds_no_block_or_exceeds_the_memory_is_refused_with_the_bytes(
-    model: PreTrainedModel, num_bytes: int
-) -> None:
-    config = EngineConfig(block_size=16, kv_cache_memory_bytes=num_bytes)
-    with pytest.raises(ModelError, match=r"300 tokens takes 77824 bytes, a block 4096, and \d+ bytes are free"):
-        pick_num_blocks(model, SHAPE, config, 300)
-
-
 def test_every_end_of_turn_stops(model: PreTrainedModel) -> None:
     tokenizer: Any = SimpleNamespace(eos_token_id=7)
     assert sorted(stop_ids(model, tokenizer)) == [2, 5, 7]
+
+
+def test_the_percent_told_is_the_share_of_the_tensors_that_are_in_place(folder: Path) -> None:
+    """Nine matrices and norms of one layer, embedding, final norm and head: twelve tensors."""
+    steps: list[LoadStep] = []
+    loaded = load_model(folder, torch.float32, CPU, steps.append)
+    assert len(list(loaded.parameters())) == 12
+    assert steps[0] == LoadStep(READING)
+    assert [step.percent for step in steps[1:]] == [100 * number // 12 for number in range(12)]
+
+
+def test_damaged_weights_are_refused_and_the_next_load_is_counted_anew(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    (tmp_path / "model.safetensors").write_bytes(b"\0" * 100)
+    with pytest.raises(ModelError, match="cannot run here"):
+        load_model(tmp_path, torch.float32, CPU)
+    steps: list[LoadStep] = []
+    load_model(folder, torch.float32, CPU, steps.append)
+    assert steps[-1] == LoadStep(READING, 91)
+
+
+@pytest.mark.parametrize(("device", "device_map"), [("cpu", None), ("cuda", {"": torch.device("cuda")})])
+def test_weights_for_a_gpu_go_there_as_they_are_read(
+    model: PreTrainedModel, folder: Path, monkeypatch: pytest.MonkeyPatch, device: str, device_map: object
+) -> None:
+    asked: dict[str, object] = {}
+
+    def remember(_folder: Path, **options: object) -> PreTrainedModel:
+        asked.update(options)
+        return model
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", remember)
+    load_model(folder, torch.bfloat16, torch.device(device))
+    assert asked["device_map"] == device_map
+
+
+def test_a_full_gpu_is_no_fault_of_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(_folder: Path, **_options: object) -> PreTrainedModel:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", fill)
+    with pytest.raises(torch.OutOfMemoryError):
+        load_model(folder, torch.float32, CPU)

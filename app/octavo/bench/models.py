@@ -11,6 +11,7 @@ from octavo.paths import Paths
 from octavo_engine.config import EngineConfig
 from octavo_engine.loaded import Loaded
 from octavo_engine.runner import load, routing
+from octavo_engine.runner.choice import pick_device, pick_dtype
 
 
 def load_for_bench(name: str, config: EngineConfig, paths: Paths) -> Loaded:
@@ -21,8 +22,8 @@ def load_for_bench(name: str, config: EngineConfig, paths: Paths) -> Loaded:
 def load_shape(name: str, config: EngineConfig) -> Loaded:
     """A model of random weights on the device, with a tokenizer whose ids are words of their own."""
     kind, settings = SHAPES[name]
-    device = load.pick_device()
-    dtype = load.pick_dtype(config.dtype, device)
+    device = pick_device()
+    dtype = pick_dtype(config.dtype, device)
     routing.register()
     torch.manual_seed(0)
     with device:

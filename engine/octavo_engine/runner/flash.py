@@ -1,5 +1,6 @@
 """Attention by flash-attn over the paged cache: decoding rows and chunks of prompts each with their own kernel."""
 
+import importlib
 import importlib.util
 from dataclasses import dataclass
 from typing import Any
@@ -12,20 +13,38 @@ from octavo_engine.runner.kv_cache import KVCache, KVShape
 
 FLASH_BLOCK_SIZE = 256
 """flash-attn 2 reads pages of a multiple of 256 tokens."""
+OLDEST_CAPABILITY = (8, 0)
 
 
 def why_not_flash(shape: KVShape, device: torch.device, block_size: int) -> str:
     """Why flash-attn cannot serve this cache; empty when it can."""
     if device.type != "cuda":
         return f"flash-attn runs on CUDA, not on {device.type}"
-    if importlib.util.find_spec("flash_attn") is None:
-        return "flash-attn is not installed (pip install 'octavo[flash]')"
+    if problem := _why_no_import():
+        return problem
+    capability = torch.cuda.get_device_capability(device)
+    if capability < OLDEST_CAPABILITY:
+        return (
+            f"flash-attn needs a GPU of compute capability 8.0 (Ampere) or newer, not {capability[0]}.{capability[1]}"
+        )
     if shape.dtype not in (torch.float16, torch.bfloat16):
         return f"flash-attn computes in float16 or bfloat16, not {str(shape.dtype).removeprefix('torch.')}"
     if shape.head_dim > 256 or shape.head_dim % 8:
         return f"flash-attn takes heads of up to 256 in steps of 8, not {shape.head_dim}"
     if block_size % FLASH_BLOCK_SIZE:
         return f"flash-attn reads blocks of a multiple of {FLASH_BLOCK_SIZE} tokens, not {block_size}"
+    return ""
+
+
+def _why_no_import() -> str:
+    """Why flash-attn cannot be used by this Python and torch; empty when it can."""
+    if importlib.util.find_spec("flash_attn") is None:
+        return "flash-attn is not installed (pip install 'octavo[flash]')"
+    try:
+        importlib.import_module("flash_attn")
+    except (ImportError, OSError) as error:  # built for another torch
+        reason = str(error).split("\n")[0]
+        return f"flash-attn does not import ({reason}): install it again, built for torch {torch.__version__}"
     return ""
 
 
