@@ -1,29 +1,94 @@
-"""Runs each own kernel once on a tiny model, phase by phase, for a memory checker."""
+"""Launches each own kernel once on the smallest shapes that reach all of its lines, for a memory checker.
+
+Nothing here but our kernels runs on the GPU: no model is loaded, and tensors are made on the CPU, because a checker
+takes its time for each module of each library that it meets.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
 
 import torch
-from tests.gpu.test_gpu_fast_path import build
 
-from octavo_engine.runner import routing
-from octavo_engine.runner.fast.kernels import Advance
+from octavo_engine.runner.fast.kernels import Advance, rms_norm, rotary_to_cache, silu_mul
 from octavo_engine.runner.fast.step import FusedStep
-from octavo_engine.runner.fast.weights import merge_weights
-from octavo_engine.runner.kv_cache import KVCache
+from octavo_engine.runner.fast.weights import FastWeights
+from octavo_engine.runner.kv_cache import KVCache, KVShape
+
+LAYERS, HIDDEN, HEADS, KV_HEADS, DIM, INTERMEDIATE, VOCABULARY, CONTEXT = 2, 72, 2, 1, 64, 88, 100, 320
+"""Sizes that are no multiples of a tile, so that masks matter."""
+PAGE, NUM_PROGRAMS = 256, 4
+POSITIONS = [300, 0]
+"""One row whose cached tokens lie in two blocks and several splits, and one without any."""
+Launches = Iterator[tuple[str, Callable[[], object]]]
+
+
+def random_weights(device: torch.device) -> FastWeights:
+    def some(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        return torch.randn(shape).to(dtype).to(device)
+
+    embed = some(VOCABULARY, HIDDEN)
+    return FastWeights(
+        embed=embed,
+        head=embed,
+        norms=some(2 * LAYERS + 1, HIDDEN),
+        qkv=some(LAYERS, (HEADS + 2 * KV_HEADS) * DIM, HIDDEN),
+        qkv_bias=some(LAYERS, (HEADS + 2 * KV_HEADS) * DIM),
+        q_norm=some(LAYERS, DIM),
+        k_norm=some(LAYERS, DIM),
+        o=some(LAYERS, HIDDEN, HEADS * DIM),
+        gate_up=some(LAYERS, 2 * INTERMEDIATE, HIDDEN),
+        down=some(LAYERS, HIDDEN, INTERMEDIATE),
+        cos=some(CONTEXT, DIM, dtype=torch.float32),
+        sin=some(CONTEXT, DIM, dtype=torch.float32),
+        eps=1e-6,
+        scale=DIM**-0.5,
+        num_heads=HEADS,
+        num_kv_heads=KV_HEADS,
+        head_dim=DIM,
+    )
+
+
+def launches(device: torch.device) -> Launches:
+    """Each kernel's name and a call that launches it."""
+    w, rows = random_weights(device), len(POSITIONS)
+    shape = KVShape(num_layers=LAYERS, num_kv_heads=KV_HEADS, head_dim=DIM, dtype=torch.bfloat16)
+    cache = KVCache(shape, 4, PAGE, device)
+    ids, positions, slots, *counts = (
+        torch.tensor(values, dtype=torch.int32).to(device)
+        for values in ([5, VOCABULARY - 1], POSITIONS, [PAGE + 44, 2 * PAGE], [0, 0], [0, 0])
+    )
+    tables = torch.tensor([[0, 1], [2, 3]], dtype=torch.int32).to(device)
+    x, delta = w.embed[:rows].clone(), w.embed[rows : 2 * rows].clone()
+    qkv = torch.randn(rows, (HEADS + 2 * KV_HEADS) * DIM).bfloat16().to(device)
+    gate_up = torch.randn(rows, 2 * INTERMEDIATE).bfloat16().to(device)
+    logits = torch.randn(rows, VOCABULARY).to(device)
+    out = torch.zeros(4, rows, dtype=torch.int32).to(device)
+    state = (ids, positions, *counts, out)
+    assert w.q_norm is not None
+    assert w.k_norm is not None
+    norms = w.q_norm[0], w.k_norm[0]
+    advance, fused = Advance(rows, VOCABULARY, device), FusedStep(w, cache, rows, NUM_PROGRAMS)
+    yield "rms_norm", lambda: rms_norm(x, None, w.norms[0], w.eps)
+    yield "rms_norm with residual", lambda: rms_norm(x, delta, w.norms[0], w.eps)
+    yield "silu_mul", lambda: silu_mul(gate_up)
+    yield (
+        "rotary_to_cache",
+        lambda: rotary_to_cache(qkv, norms, (w.cos, w.sin), positions, slots, cache.layer(1), HEADS, w.eps),
+    )
+    yield "decode step", lambda: fused(ids, positions, tables)
+    yield "advance, greedy", lambda: advance(logits, None, state)
+    yield "advance, drawn", lambda: advance(logits, ids.clone(), state)
 
 
 @torch.inference_mode()
 def main() -> None:
-    routing.register()
-    model = build("Qwen3Config", torch.bfloat16, routing.ATTENTION_NAME)
-    found = routing.probe(model)
-    weights = merge_weights(model, found.specs, 1024)
-    cache = KVCache(found.shape, 8, 256, torch.device("cuda"))
-    ids, positions = (torch.tensor(values, device="cuda", dtype=torch.int32) for values in ([5, 6], [300, 0]))
-    tables = torch.tensor([[0, 1], [2, 3]], device="cuda", dtype=torch.int32)
-    logits = FusedStep(weights, cache, 2, 16).run_phase_by_phase(ids, positions, tables)
-    state = [ids, positions, *(torch.zeros(2, device="cuda", dtype=torch.int32) for _ in range(2))]
-    out = torch.zeros(4, 2, device="cuda", dtype=torch.int32)
-    Advance(2, logits.shape[1], torch.device("cuda"))(logits, None, (*state, out))
-    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for name, launch in launches(torch.device("cuda")):
+        launch()
+        torch.cuda.synchronize()
+        sys.stdout.write(f"{time.perf_counter() - begin:6.1f} s  {name}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
