@@ -19,6 +19,7 @@ from octavo.protocol import (
     Hello,
     HostFailed,
     HostFrame,
+    Loading,
     Ready,
     Rejected,
     Shutdown,
@@ -43,9 +44,9 @@ class HostAbsentError(HostError):
 class Client:
     """One connection to a host, for one event loop; open it with `Client.open` or, better, `launcher.connect`.
 
-    model, pid: the host's. `is_ready`: its model is loaded; until then requests wait in the host. `device` and
-    `max_model_len` (tokens) are known once ready. `failure`: why it cannot serve, or None. `closed` is set when the
-    connection is over, whoever ended it. `subscribe` tells of changes of these.
+    model, pid: the host's. `is_ready`: its model is loaded; until then requests wait in the host, and `loading` says
+    what it does, if it said so. `device` and `max_model_len` (tokens) are known once ready. `failure`: why it cannot
+    serve, or None. `closed` is set when the connection is over, whoever ended it. `subscribe` tells when these change.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, welcome: Welcome) -> None:
@@ -54,6 +55,7 @@ class Client:
         self.is_ready = welcome.is_ready
         self.device = welcome.device
         self.max_model_len = welcome.max_model_len
+        self.loading: Loading | None = None
         self.failure: HostFailed | None = None
         self.closed = asyncio.Event()
         self._writer = writer
@@ -136,7 +138,8 @@ class Client:
             unsubscribe()
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` when `is_ready`, `failure` or `closed` changed, in the event loop. Returns the way out."""
+        """Call `callback` in the event loop when `loading`, `is_ready`, `failure` or `closed` changed. Returns the way
+        out."""
         return self._listeners.add(lambda _: callback())
 
     async def aclose(self) -> None:
@@ -185,7 +188,11 @@ class Client:
 
     def _dispatch(self, frame: HostFrame) -> None:
         match frame:
+            case Loading():
+                self.loading = frame
+                self._listeners.tell(self)
             case Ready():
+                self.loading = None
                 self.is_ready, self.device, self.max_model_len = True, frame.device, frame.max_model_len
                 self._listeners.tell(self)
             case HostFailed():

@@ -19,12 +19,15 @@ class HostState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
-    """The host's state, its model and device ("" until known), and for `failed` and `lost` why and what to do."""
+    """The host's state, its model and device ("" until known), while it loads what it does, and for `failed` and `lost`
+    why and what to do.
+    """
 
     state: HostState = HostState.STARTING
     model: str = ""
     device: str = ""
     max_model_len: int = 0
+    loading: str = ""
     error: str = ""
     remedy: str = ""
 
@@ -41,6 +44,7 @@ class HostView:
             model=client.model,
             device=client.device,
             max_model_len=client.max_model_len,
+            loading=str(client.loading or ""),
         )
 
     @classmethod

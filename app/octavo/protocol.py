@@ -9,7 +9,7 @@ import msgspec
 from octavo_engine.events import StopReason, Timings, Usage
 from octavo_engine.params import SamplingParams
 
-VERSION = 1
+VERSION = 2
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 
@@ -73,7 +73,9 @@ class Shutdown(Frame, frozen=True):
 
 
 class Welcome(Frame, frozen=True):
-    """The answer to Hello; the model may still be loading: requests then wait, and Ready brings the last two."""
+    """The answer to Hello; the model may still be loading: requests then wait, Loading frames tell how far it is, and
+    Ready brings the last two.
+    """
 
     version: int
     model: str
@@ -81,6 +83,16 @@ class Welcome(Frame, frozen=True):
     is_ready: bool
     device: str = ""
     max_model_len: int = 0
+
+
+class Loading(Frame, frozen=True):
+    """What loading the model does now; `percent` of that is done, where it is known."""
+
+    label: str
+    percent: int | None = None
+
+    def __str__(self) -> str:
+        return self.label if self.percent is None else f"{self.label} {self.percent} %"
 
 
 class Ready(Frame, frozen=True):
@@ -207,4 +219,4 @@ class Status(Frame, frozen=True):
 
 ClientFrame = Hello | Submit | Watch | Stop | GetStatus | Shutdown
 RequestFrame = Accepted | Rejected | TurnStarted | TurnPreempted | TurnDelta | Notice | TurnFinished
-HostFrame = Welcome | Ready | HostFailed | RequestFrame | Status
+HostFrame = Welcome | Loading | Ready | HostFailed | RequestFrame | Status

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -18,6 +18,7 @@ from octavo.host import engine_thread, server
 from octavo.host.bookkeeping import title_of
 from octavo.host.connection import Connection
 from octavo.host.turns import Turns
+from octavo.host_view import HostView
 from octavo.launcher import HostSpec
 from octavo.protocol import Accepted, Notice, Submit, TurnDelta, TurnFinished, TurnPreempted, TurnStarted
 from octavo.session import SessionState, StateChanged
@@ -25,7 +26,7 @@ from octavo.wire import pack, read_body
 from octavo_data import Store, StoreWriteError, TurnStatus
 from octavo_engine.echo import load_echo
 from octavo_engine.events import StopReason
-from octavo_engine.loaded import Loaded
+from octavo_engine.loaded import Loaded, LoadStep, OnLoadStep
 from octavo_engine.params import SamplingParams
 
 Load = Callable[[HostSpec], Loaded]
@@ -33,10 +34,16 @@ Load = Callable[[HostSpec], Loaded]
 
 @contextlib.asynccontextmanager
 async def host_inside(
-    monkeypatch: pytest.MonkeyPatch, load: Load
+    monkeypatch: pytest.MonkeyPatch, load: Load, steps: Sequence[LoadStep] = ()
 ) -> AsyncIterator[tuple[HostStage, Client, asyncio.Task[int]]]:
-    """A host around `load` and a client of it; the task has the exit status."""
-    monkeypatch.setattr(server, "load", load)
+    """A host around `load`, which tells `steps` first, and a client of it; the task has the exit status."""
+
+    def tell_and_load(spec: HostSpec, tell: OnLoadStep) -> Loaded:
+        for step in steps:
+            tell(step)
+        return load(spec)
+
+    monkeypatch.setattr(server, "load", tell_and_load)
     monkeypatch.setattr(server, "LAST_WORDS_S", 0.0)
     async with host_stage() as stage:
         spec = stage.spec("echo")
@@ -83,6 +90,20 @@ async def test_clients_may_ask_while_the_model_loads(monkeypatch: pytest.MonkeyP
         gate.open.set()
         assert [text async for text in reply.text()][-1].endswith(".")
         assert (client.is_ready, client.device, client.max_model_len) == (True, "none", 16_384)
+
+
+async def test_clients_hear_what_loading_does_and_late_ones_what_it_does_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(load_echo())
+    steps = [LoadStep("reading the weights"), LoadStep("reading the weights", 40), LoadStep("reading the weights", 40)]
+    async with host_inside(monkeypatch, gate.load, steps) as (stage, client, _):
+        await until(lambda: str(client.loading) == "reading the weights 40 %")
+        async with await stage.connect("echo") as late:
+            await until(lambda: late.loading is not None)
+            assert HostView.of(late).loading == "reading the weights 40 %"
+            assert not late.is_ready
+            gate.open.set()
+            await late.wait_ready()
+            assert HostView.of(late).loading == ""
 
 
 async def test_a_stop_right_behind_its_request_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:

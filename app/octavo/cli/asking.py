@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from octavo.cli.loading_line import loading_line
 from octavo.cli.output import plain, print_json
 from octavo.cli.setup import load, with_model
 from octavo.client import Client
@@ -93,7 +94,7 @@ async def _ask(
         reply = client.submit(
             question.prompt, chat_id=chat_id, system=question.system, store=question.store, params=question.params
         )
-        with _ctrl_c_stops(client, reply, said):
+        with loading_line(client), _ctrl_c_stops(client, reply, said):
             try:
                 await _collect(reply, said, show)
             except (OctavoError, asyncio.CancelledError):

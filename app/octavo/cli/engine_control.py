@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from octavo import launcher
+from octavo.cli.loading_line import loading_line
 from octavo.cli.output import print_json, print_rows, size
 from octavo.cli.setup import load, with_model
 from octavo.client import Client
@@ -29,7 +30,8 @@ async def start_host(model: str | None) -> EngineStatus | Loading:
     """Start a host unless it runs, and wait for its model; raises HostError, ModelMissingError."""
     settings, paths = load()
     async with await launcher.connect(with_model(settings, model), paths) as client:
-        await client.wait_ready()
+        with loading_line(client):
+            await client.wait_ready()
         return await _status(client)
 
 
@@ -49,7 +51,7 @@ async def _status(client: Client) -> EngineStatus | Loading:
         raise HostError(
             f"The host of {client.model} does not answer", "Run `octavo engine stop`, then try again."
         ) from None
-    return status or {"model": client.model, "loading": True}
+    return status or {"model": client.model, "loading": True, "step": str(client.loading or "")}
 
 
 def print_status(status: EngineStatus | Loading, is_json: bool) -> None:
@@ -59,7 +61,7 @@ def print_status(status: EngineStatus | Loading, is_json: bool) -> None:
     elif isinstance(status, EngineStatus):
         print_rows(_rows(status))
     else:
-        print_rows([("model", str(status["model"])), ("state", "loading")])
+        print_rows([("model", status["model"]), ("state", f"loading: {status['step']}".removesuffix(": "))])
 
 
 def _rows(status: EngineStatus) -> list[tuple[str, str]]:

@@ -5,18 +5,19 @@ from octavo.errors import HostError, OctavoError
 from octavo.launcher import HostSpec, is_echo
 from octavo_engine.config import EngineConfig
 from octavo_engine.errors import EngineError
-from octavo_engine.loaded import Loaded
+from octavo_engine.loaded import Loaded, LoadStep, OnLoadStep
 
 
-def load(spec: HostSpec) -> Loaded:
+def load(spec: HostSpec, tell: OnLoadStep) -> Loaded:
     """The engine of this host; runs in the step thread and takes seconds. Raises whatever goes wrong, see `explain`."""
     config = engine_config(spec.settings)
     if is_echo(spec.model):
         return _load_echo(spec.model, config)
-    from octavo_engine.runner.load import load_engine  # torch: seconds, which clients need not wait for
+    tell(LoadStep("starting torch"))
+    from octavo_engine.runner.load import load_engine  # seconds, which clients need not wait for
 
     assert spec.folder is not None
-    return load_engine(spec.folder, config)
+    return load_engine(spec.folder, config, tell)
 
 
 def engine_config(settings: Settings) -> EngineConfig:

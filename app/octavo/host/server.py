@@ -1,6 +1,7 @@
 """The host's loop: listens, welcomes clients, passes their frames on, and ends when asked to or long idle."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -28,6 +29,7 @@ from octavo.protocol import (
     Hello,
     HostFailed,
     HostFrame,
+    Loading,
     Ready,
     Rejected,
     RequestCounts,
@@ -40,7 +42,7 @@ from octavo.protocol import (
 )
 from octavo_data import StoreError
 from octavo_engine.events import StopReason
-from octavo_engine.loaded import ModelInfo
+from octavo_engine.loaded import LoadStep, ModelInfo
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +63,10 @@ class Host:
         self._end: asyncio.Future[OctavoError | None] = asyncio.get_running_loop().create_future()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._info: ModelInfo | None = None
+        self._loading: Loading | None = None
         self._failure: HostFailed | None = None
-        self._engine = EngineThread(lambda: load(spec))
+        self._loop = asyncio.get_running_loop()
+        self._engine = EngineThread(lambda: load(spec, self._hear_of_loading))
         self._store = StoreThread(spec.paths.store_file)
         self._turns = Turns(spec, self._store, self._engine, self._rest)
 
@@ -141,6 +145,8 @@ class Host:
                 max_model_len=info.max_model_len if info else 0,
             )
         )
+        if info is None and self._loading:
+            connection.send(self._loading)
         if self._failure:
             connection.send(self._failure)
 
@@ -178,6 +184,16 @@ class Host:
             connection.send(frame)
 
     # ---- what goes on beside ----
+
+    def _hear_of_loading(self, step: LoadStep) -> None:
+        """In the step thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for the model any more
+            self._loop.call_soon_threadsafe(self._tell_loading, Loading(label=step.label, percent=step.percent))
+
+    def _tell_loading(self, now: Loading) -> None:
+        if now != self._loading:
+            self._loading = now
+            self._tell_all(now)
 
     async def _watch_engine(self) -> None:
         try:

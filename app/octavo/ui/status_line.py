@@ -6,7 +6,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from octavo.ui.plain import one_line
-from octavo.ui.words import HOST_LOOKS
+from octavo.ui.words import HOST_LOOKS, host_word
 from octavo.workspace import HostView
 
 KEYS = (("ctrl+n", "new"), ("alt+↑↓", "switch"), ("esc", "stop"), ("ctrl+q", "quit"), ("ctrl+y", "copy reply"))
@@ -24,7 +24,7 @@ class StatusLine(Widget):
 
     def render(self) -> Content:
         look = HOST_LOOKS[self.host.state]
-        shown = Content.assemble((look.glyph, look.color), " ", (look.word, "$text-muted"))
+        shown = Content.assemble((look.glyph, look.color), " ", (host_word(self.host), "$text-muted"))
         parts = [(one_line(self.host.model), "$foreground"), (self.rate, "$accent")]
         for text, style in [*parts, (self.cached, "$text-muted"), (self.blocks, "$text-muted")]:
             more = Content.assemble(shown, _GAP, (text, style))

@@ -64,6 +64,12 @@ def note_of(turn: TurnView, state: SessionState, host: HostState) -> str:
     return one_line(f"{turn.status}: {turn.error}" if turn.error else turn.status)
 
 
+def host_word(host: HostView) -> str:
+    """How the host fares, for the status line: while it loads, what it does and how much of that is done."""
+    is_known = host.state is HostState.LOADING and host.loading
+    return f"loading: {one_line(host.loading)}" if is_known else HOST_LOOKS[host.state].word
+
+
 def host_words(host: HostView) -> str:
     """What is the matter with the host, and the remedy; "" while it is well."""
     if host.state not in (HostState.FAILED, HostState.LOST):
