@@ -56,5 +56,13 @@ class ChatMovedError(StoreError):
     """Another process added a turn to the chat, so a prompt that was built on the old tip is out of date."""
 
 
+class ChatTrashedError(StoreError):
+    """A turn was to be added to a chat in the trash."""
+
+
+class TagError(StoreError):
+    """A word that cannot be a tag."""
+
+
 class TokenIdsError(StoreError):
     """More token ids were to be kept of a turn than it has."""

@@ -4,21 +4,31 @@ import sqlite3
 from collections.abc import Sequence
 
 from octavo_data.encoding import ID_BYTES, clean_text, pack_ids
-from octavo_data.records import Chat, Turn, TurnCounts, TurnStatus, TurnTimings
+from octavo_data.records import Chat, Shelf, TemplateUse, Turn, TurnCounts, TurnStatus, TurnTimings
 
 _CHATS = """
-SELECT chats.id, title, model, system, chats.created_at, updated_at, tip_id,
-       coalesce(tip.depth, 0) AS num_turns, tip.status AS last_status
+SELECT chats.id, title, chats.model, system, chats.created_at, updated_at, tip_id,
+       coalesce(tip.depth, 0) AS num_turns, tip.status AS last_status, is_pinned, archived_at, trashed_at,
+       (SELECT group_concat(tag, ' ') FROM tags WHERE tags.chat_id = chats.id) AS tags
 FROM chats LEFT JOIN turns AS tip ON tip.id = chats.tip_id
 """
 # No blobs here: a list of turns is for people, and the ids of a long chat weigh more than its text.
 _TURN_COLUMNS = """
 SELECT turns.id, chat_id, parent_id, prompt, reply, status, stop_reason, error, kept_tokens,
+       turns.model, template, template_hash,
        prompt_tokens, cached_tokens, computed_tokens, completion_tokens,
        queue_ms, first_token_ms, total_ms, tokens_per_s, created_at, ended_at
 """
 
-CHATS_BY_ACTIVITY = f"{_CHATS} ORDER BY updated_at DESC, chats.id DESC LIMIT ?"
+_BY_ACTIVITY = "updated_at DESC, chats.id DESC"
+_SHELVES = {
+    Shelf.OPEN: ("archived_at IS NULL AND trashed_at IS NULL", f"is_pinned DESC, {_BY_ACTIVITY}"),
+    Shelf.ARCHIVED: ("archived_at IS NOT NULL AND trashed_at IS NULL", "archived_at DESC, chats.id DESC"),
+    Shelf.TRASH: ("trashed_at IS NOT NULL", "trashed_at DESC, chats.id DESC"),
+    Shelf.ALL: ("trashed_at IS NULL", _BY_ACTIVITY),
+}
+LAST_CHAT = f"{_CHATS} WHERE {_SHELVES[Shelf.OPEN][0]} ORDER BY {_BY_ACTIVITY} LIMIT 1"
+CHAT_BY_ID = f"{_CHATS} WHERE chats.id = ?"
 CHATS_BY_PREFIX = f"{_CHATS} WHERE chats.id >= ? AND chats.id < ? ORDER BY chats.id LIMIT ?"
 TURN_BY_ID = f"{_TURN_COLUMNS} FROM turns WHERE turns.id = ?"
 
@@ -67,10 +77,19 @@ TOUCH_CHAT = "UPDATE chats SET updated_at = max(updated_at, ?) WHERE id = ?"
 TOUCH_CHAT_OF_TURN = f"{TOUCH_CHAT.removesuffix('?')}(SELECT chat_id FROM turns WHERE id = ?)"
 
 
+def chats_on(shelf: Shelf, num_tags: int = 0) -> str:
+    """The query for the chats on a shelf that have all of so many tags; its values are those tags and a limit."""
+    where, order = _SHELVES[shelf]
+    tagged = " AND chats.id IN (SELECT chat_id FROM tags WHERE tag = ?)" * num_tags
+    return f"{_CHATS} WHERE {where}{tagged} ORDER BY {order} LIMIT ?"
+
+
 def chat_of(row: sqlite3.Row) -> Chat:
     """The chat of a row of one of the queries for chats."""
-    status = row["last_status"]
-    return Chat(**{**dict(row), "last_status": None if status is None else TurnStatus(status)})
+    values = dict(row)
+    values["last_status"] = None if row["last_status"] is None else TurnStatus(row["last_status"])
+    values["is_pinned"], values["tags"] = bool(row["is_pinned"]), tuple(sorted((row["tags"] or "").split()))
+    return Chat(**values)
 
 
 def turn_of(row: sqlite3.Row) -> Turn:
@@ -78,7 +97,10 @@ def turn_of(row: sqlite3.Row) -> Turn:
     values = dict(row)
     counts = TurnCounts(**{name: values.pop(name) for name in TurnCounts.__slots__})
     timings = TurnTimings(**{name: values.pop(name) for name in TurnTimings.__slots__})
-    return Turn(**{**values, "status": TurnStatus(values["status"])}, counts=counts, timings=timings)
+    name, content_hash = values.pop("template"), values.pop("template_hash")
+    template = None if name is None else TemplateUse(name=name, content_hash=content_hash)
+    values["status"] = TurnStatus(values["status"])
+    return Turn(**values, template=template, counts=counts, timings=timings)
 
 
 def reply_values(reply: str, reply_ids: Sequence[int]) -> dict[str, object]:

@@ -24,6 +24,15 @@ class Place(Enum):
 AtTip = Literal[Place.TIP]
 
 
+class Shelf(Enum):
+    """Which chats a list is of."""
+
+    OPEN = "open"  # neither archived nor in the trash, pinned ones first
+    ARCHIVED = "archived"
+    TRASH = "trash"
+    ALL = "all"  # open or archived
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCounts:
     """Token counts of one turn; `cached_tokens` of the prompt came from shared blocks, `computed_tokens` did not."""
@@ -45,8 +54,20 @@ class TurnTimings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateUse:
+    """A template as a turn was asked with it: its name, and the hash of what it said then."""
+
+    name: str
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chat:
-    """A stored conversation. `num_turns` counts from the root to the tip; without turns tip and status are None."""
+    """A stored conversation. `num_turns` counts from the root to the tip; without turns tip and status are None.
+
+    `model` is the one that it was begun with, `tags` are sorted; `archived_at` and `trashed_at` are None unless it is
+    put away or thrown away.
+    """
 
     id: str
     title: str
@@ -57,6 +78,10 @@ class Chat:
     tip_id: str | None
     num_turns: int
     last_status: TurnStatus | None
+    is_pinned: bool
+    archived_at: int | None
+    trashed_at: int | None
+    tags: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +89,8 @@ class Turn:
     """One user message, its reply and its measurements.
 
     `stop_reason` is empty while it runs, "interrupted" after its host died, else what the engine said; `error` is empty
-    unless it failed. Its exact token ids are `Store.token_ids`, of which the first `kept_tokens` are its parent's.
+    unless it failed. `model` is the one that was asked. Its exact token ids are `Store.token_ids`, of which the first
+    `kept_tokens` are its parent's.
     """
 
     id: str
@@ -76,6 +102,8 @@ class Turn:
     stop_reason: str
     error: str
     kept_tokens: int
+    model: str
+    template: TemplateUse | None
     counts: TurnCounts
     timings: TurnTimings
     created_at: int

@@ -6,6 +6,7 @@ from octavo_data.errors import (
     AmbiguousChatError,
     ChatMovedError,
     ChatNotFoundError,
+    ChatTrashedError,
     NoChatsError,
     TokenIdsError,
     TurnClosedError,
@@ -32,6 +33,11 @@ def ambiguous(prefix: str, chat_ids: Sequence[str]) -> AmbiguousChatError:
 def moved(chat_id: str) -> ChatMovedError:
     """The tip is another than the caller built on."""
     return ChatMovedError(f"chat {chat_id} has gone on elsewhere", "Read it again, then ask again.")
+
+
+def trashed(chat_id: str) -> ChatTrashedError:
+    """The chat is in the trash."""
+    return ChatTrashedError(f"chat {chat_id} is in the trash", f"Take it out: octavo chats restore {chat_id}.")
 
 
 def no_turn(turn_id: str) -> TurnNotFoundError:

@@ -11,8 +11,8 @@ from octavo_data import queries, refusals
 from octavo_data.connection import close_to_others, enable_wal, immediate, naming_errors, open_file
 from octavo_data.encoding import clean_text, new_id, now_ms, pack_ids, unpack_ids
 from octavo_data.errors import StoreOpenError, StoreReadError, StoreReadOnlyError, StoreWriteError
-from octavo_data.migrations import is_foreign, migrate, unknown
-from octavo_data.records import AtTip, Chat, Place, Turn, TurnCounts, TurnStatus, TurnTimings
+from octavo_data.records import AtTip, Chat, Place, Shelf, TemplateUse, Turn, TurnCounts, TurnStatus, TurnTimings
+from octavo_data.upgrading import is_foreign, migrate, unknown
 
 _NUM_CANDIDATES = 4
 
@@ -64,9 +64,13 @@ class Store:
             )
         return self.chat(chat_id)
 
-    def chats(self, limit: int | None = None) -> list[Chat]:
-        """All chats, or the first `limit` of them, most recently active first."""
-        return [queries.chat_of(row) for row in self._rows(queries.CHATS_BY_ACTIVITY, -1 if limit is None else limit)]
+    def chats(self, limit: int | None = None, *, shelf: Shelf = Shelf.OPEN, tags: Sequence[str] = ()) -> list[Chat]:
+        """The chats on a shelf that have all these tags, or the first `limit` of them.
+
+        Pinned ones come first on OPEN, then the most recently active, archived or trashed.
+        """
+        sql = queries.chats_on(shelf, len(tags))
+        return [queries.chat_of(row) for row in self._rows(sql, *tags, -1 if limit is None else limit)]
 
     def chat(self, chat_id: str) -> Chat:
         """The chat with this id or unique prefix, in any case; ChatNotFoundError, AmbiguousChatError."""
@@ -80,9 +84,9 @@ class Store:
         return queries.chat_of(rows[0])
 
     def last_chat(self) -> Chat:
-        """The most recently active chat; NoChatsError."""
-        for chat in self.chats(limit=1):
-            return chat
+        """The most recently active open chat; NoChatsError."""
+        for row in self._rows(queries.LAST_CHAT):
+            return queries.chat_of(row)
         raise refusals.no_chats()
 
     def rename_chat(self, chat_id: str, title: str) -> None:
@@ -114,12 +118,16 @@ class Store:
         prompt_ids: Sequence[int],
         parent_id: str | AtTip | None = Place.TIP,
         must_be_tip: bool = False,
+        model: str | None = None,
+        template: TemplateUse | None = None,
     ) -> Turn:
         """Write a running turn and make it the chat's tip; `prompt_ids` come behind `kept_tokens` ids of its parent.
 
+        `model` is the one that is asked (None: the chat's). An archived chat is open again.
+
         The parent is the tip as it is inside the transaction, or `parent_id` (None: a new root). A caller that built
         its ids on a tip that it read before names it and sets `must_be_tip`: ChatMovedError says that it was overtaken.
-        ChatNotFoundError, TurnNotFoundError (no such parent), TokenIdsError (the parent has fewer ids).
+        ChatNotFoundError, ChatTrashedError, TurnNotFoundError (no such parent), TokenIdsError (it has fewer ids).
         """
         values = {
             "id": new_id(),
@@ -129,15 +137,18 @@ class Store:
             "kept_tokens": kept_tokens,
             "prompt_ids": pack_ids(prompt_ids),
             "prompt_tokens": kept_tokens + len(prompt_ids),
+            "template": template.name if template else None,
+            "template_hash": template.content_hash if template else None,
             "created_at": now_ms(),
         }
         with self._writing():
-            tip_id = self._tip_id(chat_id)
-            parent = tip_id if parent_id is Place.TIP else parent_id
-            if must_be_tip and parent != tip_id:
+            chat = self._whole_chat(chat_id)
+            parent = chat.tip_id if parent_id is Place.TIP else parent_id
+            if must_be_tip and parent != chat.tip_id:
                 raise refusals.moved(chat_id)
-            self._insert_turn(values | {"parent_id": parent, "depth": self._depth_under(parent, kept_tokens)})
-            self._conn.execute("UPDATE chats SET tip_id = ? WHERE id = ?", (values["id"], chat_id))
+            values |= {"parent_id": parent, "depth": self._depth_under(parent, kept_tokens)}
+            self._insert_turn(values | {"model": clean_text(model or chat.model)})
+            self._conn.execute("UPDATE chats SET tip_id = ?, archived_at = NULL WHERE id = ?", (values["id"], chat_id))
             self._conn.execute(queries.TOUCH_CHAT, (values["created_at"], chat_id))
         return self.turn(str(values["id"]))
 
@@ -226,7 +237,7 @@ class Store:
             )
             return
         with naming_errors(self.path, "set up", StoreWriteError):
-            migrate(self._conn)
+            migrate(self._conn, self.path)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -242,6 +253,13 @@ class Store:
     def _tip_id(self, chat_id: str) -> str | None:
         for (tip_id,) in self._rows("SELECT tip_id FROM chats WHERE id = ?", chat_id):
             return None if tip_id is None else str(tip_id)
+        raise refusals.no_chat(chat_id)
+
+    def _whole_chat(self, chat_id: str) -> Chat:
+        for row in self._rows(queries.CHAT_BY_ID, chat_id):
+            if row["trashed_at"] is not None:
+                raise refusals.trashed(chat_id)
+            return queries.chat_of(row)
         raise refusals.no_chat(chat_id)
 
     def _depth_under(self, parent_id: str | None, kept_tokens: int) -> int:

@@ -50,6 +50,9 @@ def turns(draw: st.DrawFn) -> list[TurnEntry]:
                 stop_reason=draw(TEXT),
                 error=draw(ANY_TEXT),
                 kept_tokens=draw(st.integers(0, num_ids)),
+                model=draw(ANY_TEXT),
+                template=(template := draw(st.none() | TEXT)),
+                template_hash=None if template is None else draw(TEXT),
                 prompt_ids=draw(IDS),
                 reply_ids=draw(IDS),
                 counts=draw(COUNTS),
@@ -74,6 +77,10 @@ def chats(draw: st.DrawFn) -> ChatEntry:
         created_at=created_at,
         updated_at=created_at + draw(st.integers(0, 10_000)),
         tip_id=draw(st.sampled_from([None, *(turn.id for turn in made)])),
+        is_pinned=draw(st.booleans()),
+        archived_at=draw(st.none() | TIMES),
+        trashed_at=draw(st.none() | TIMES),
+        tags=tuple(sorted(draw(st.sets(st.sampled_from(["work", "c++", "été", "山"]))))),
         turns=tuple(made),
     )
     return ordered(entry, "")
@@ -86,7 +93,8 @@ def chat_of(*texts: tuple[str, str], title: str = "Rivers", system: str = "") ->
         made.append(
             TurnEntry(
                 id=new_id(), parent_id=made[-1].id if made else None, prompt=prompt, reply=reply,
-                status=TurnStatus.DONE, stop_reason="stop", error="", kept_tokens=0, prompt_ids=(1, 2), reply_ids=(3,),
+                status=TurnStatus.DONE, stop_reason="stop", error="", kept_tokens=0, model="smollm2-135m",
+                prompt_ids=(1, 2), reply_ids=(3,),
                 counts=CountsEntry(), timings=TimingsEntry(), created_at=1_700_000_000_000, ended_at=1_700_000_000_500,
             )
         )  # fmt: skip

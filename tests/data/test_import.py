@@ -41,7 +41,7 @@ def test_a_chat_whose_turns_are_here_in_another_comes_under_new_ids(store: Store
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ((), {"version": 2}, "/version: is 2, and this octavo reads 1; update it"),
+        ((), {"version": 3}, "/version: is 3, and this octavo reads up to 2; update it"),
         (("chats", 0), {"title": "\ud800"}, "JSON is malformed"),
         ((), {"extra": 1}, "Object contains unknown field `extra`"),
         (("chats", 0), {"title": 7}, "/chats/0/title: Expected `str`, got `int`"),

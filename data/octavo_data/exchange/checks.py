@@ -5,6 +5,7 @@ import msgspec
 from octavo_data.exchange.entries import ChatEntry, TurnEntry
 from octavo_data.exchange.errors import BadContentError
 from octavo_data.records import TurnStatus
+from octavo_data.shelves import is_tag
 
 
 def ordered(chat: ChatEntry, place: str) -> ChatEntry:
@@ -17,9 +18,11 @@ def ordered(chat: ChatEntry, place: str) -> ChatEntry:
         raise BadContentError(f"{place}/tip_id", f"no turn {chat.tip_id!r} in this chat")
     if chat.updated_at < chat.created_at:
         raise BadContentError(f"{place}/updated_at", "is before created_at")
+    _check_tags(chat, f"{place}/tags")
     for turn in chat.turns:
         _check(turn, by_id, places[turn.id])
-    return msgspec.structs.replace(chat, turns=_by_depth(by_id, place))
+    turns = (msgspec.structs.replace(turn, model=turn.model or chat.model) for turn in _by_depth(by_id, place))
+    return msgspec.structs.replace(chat, turns=tuple(turns))
 
 
 def closed(chat: ChatEntry) -> ChatEntry:
@@ -35,6 +38,14 @@ def _closed(turn: TurnEntry) -> TurnEntry:
     )
 
 
+def _check_tags(chat: ChatEntry, place: str) -> None:
+    for index, tag in enumerate(chat.tags):
+        if not is_tag(tag):
+            raise BadContentError(f"{place}/{index}", f"{tag!r} cannot be a tag")
+    if list(chat.tags) != sorted(set(chat.tags)):
+        raise BadContentError(place, "not in order, or one twice")
+
+
 def _check(turn: TurnEntry, by_id: dict[str, TurnEntry], place: str) -> None:
     parent = None
     if turn.parent_id is not None:
@@ -46,6 +57,8 @@ def _check(turn: TurnEntry, by_id: dict[str, TurnEntry], place: str) -> None:
         raise BadContentError(f"{place}/kept_tokens", f"is {turn.kept_tokens}, of a parent that has {num_ids}")
     if (turn.status is TurnStatus.RUNNING) != (turn.ended_at is None):
         raise BadContentError(f"{place}/ended_at", f"does not fit the status {turn.status.value!r}")
+    if (turn.template is None) != (turn.template_hash is None):
+        raise BadContentError(f"{place}/template_hash", "does not fit the template")
 
 
 def _by_depth(by_id: dict[str, TurnEntry], place: str) -> tuple[TurnEntry, ...]:

@@ -7,7 +7,8 @@ from msgspec import Meta, Struct
 from octavo_data.records import TurnStatus
 
 FORMAT = "octavo-chats"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)  # a file of version 1 lacks the fields that have a default here
 
 Id = Annotated[str, Meta(pattern=r"\A[0-9a-z]{26}\Z")]
 Time = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]  # ms since the epoch, up to the year 9999
@@ -35,7 +36,10 @@ class TimingsEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class TurnEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One turn; `prompt_ids` come behind the first `kept_tokens` ids of its parent."""
+    """One turn; `prompt_ids` come behind the first `kept_tokens` ids of its parent.
+
+    `model` is the one that was asked, empty in a file of version 1, which means that of the chat.
+    """
 
     id: Id
     parent_id: Id | None
@@ -45,6 +49,9 @@ class TurnEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stop_reason: str
     error: str
     kept_tokens: Count
+    model: str = ""
+    template: str | None = None
+    template_hash: str | None = None
     prompt_ids: tuple[TokenId, ...]
     reply_ids: tuple[TokenId, ...]
     counts: CountsEntry
@@ -63,6 +70,10 @@ class ChatEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     created_at: Time
     updated_at: Time
     tip_id: Id | None
+    is_pinned: bool = False
+    archived_at: Time | None = None
+    trashed_at: Time | None = None
+    tags: tuple[str, ...] = ()
     turns: tuple[TurnEntry, ...]
 
 
@@ -70,7 +81,7 @@ class Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file of our format. Unknown keys are refused, since to drop them would lose what they say."""
 
     format: Literal["octavo-chats"]
-    version: Literal[1]
+    version: Literal[1, 2]
     chats: tuple[ChatEntry, ...]
 
 

@@ -1,15 +1,14 @@
 """What the chats of other programs have in common: ids that stay the same, times, titles, counts of what is left."""
 
 import hashlib
-import textwrap
 from collections import Counter
 from dataclasses import dataclass, field
 
 from octavo_data.encoding import clean_text
 from octavo_data.exchange.entries import ChatEntry, CountsEntry, TimingsEntry, TurnEntry
 from octavo_data.records import TurnStatus
+from octavo_data.titles import first_words
 
-MAX_TITLE_CHARS = 40
 _LAST_MS = 253_402_300_799_999
 
 
@@ -45,12 +44,6 @@ def milliseconds(seconds: object, default_ms: int) -> int:
     if isinstance(seconds, int | float) and 0 < seconds * 1000 <= _LAST_MS:
         return int(seconds * 1000)
     return default_ms
-
-
-def title_of(prompt: str) -> str:
-    """The first words of a prompt."""
-    words = textwrap.shorten(prompt, MAX_TITLE_CHARS, placeholder="…")
-    return words if len(words) > 1 or not prompt.strip() else " ".join(prompt.split())[: MAX_TITLE_CHARS - 1] + "…"
 
 
 def finished_turn(
@@ -89,7 +82,7 @@ def foreign_chat(
     times = [turn.created_at for turn in turns]
     return ChatEntry(
         id=chat_id,
-        title=clean_text(title) if title.strip() else title_of(turns[0].prompt) or "Untitled",
+        title=clean_text(title) if title.strip() else first_words(turns[0].prompt),
         model=model,
         system=clean_text(system),
         created_at=min(times),

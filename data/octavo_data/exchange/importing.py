@@ -14,7 +14,7 @@ import msgspec
 
 from octavo_data.exchange.chatgpt import is_chatgpt, read_chatgpt
 from octavo_data.exchange.checks import closed, ordered
-from octavo_data.exchange.entries import FORMAT, VERSION, Document
+from octavo_data.exchange.entries import FORMAT, READABLE, VERSION, Document
 from octavo_data.exchange.errors import BadContentError
 from octavo_data.exchange.foreign import Defaults, Taken
 from octavo_data.exchange.llm_logs import read_llm_logs
@@ -76,8 +76,8 @@ def _is_jsonl(text: str) -> bool:
 
 
 def _read_own(version: object, text: str) -> Taken:
-    if version != VERSION:
-        raise BadContentError("/version", f"is {version!r}, and this octavo reads {VERSION}; update it")
+    if version not in READABLE:
+        raise BadContentError("/version", f"is {version!r}, and this octavo reads up to {VERSION}; update it")
     try:
         document = msgspec.json.decode(text, type=Document)  # stricter than json: no text with half a character
     except msgspec.DecodeError as error:

@@ -17,7 +17,7 @@ HOST = "import"
 # The turns of the chat, and those of other chats that its turns stand on (a fork shares them).
 _TREE = """
 WITH RECURSIVE tree(id) AS (
-    SELECT value FROM json_each(:own_ids)
+    SELECT id FROM turns WHERE chat_id = :id
     UNION SELECT :tip_id WHERE :tip_id IS NOT NULL
     UNION SELECT turns.parent_id FROM tree CROSS JOIN turns ON turns.id = tree.id WHERE turns.parent_id IS NOT NULL
 )
@@ -28,13 +28,20 @@ _PLAIN = tuple(
 )
 
 
+_CHAT_COLUMNS = tuple(name for name in ChatEntry.__struct_fields__ if name not in ("tags", "turns"))
+
+
 @dataclass(slots=True)
 class Added:
-    """What became of the chats of a file: `known` ones were there already, `renamed` ones have new ids."""
+    """What became of the chats of a file.
+
+    `known` ones were there already, of these `trashed` ones in the trash; `renamed` ones have new ids.
+    """
 
     num_chats: int = 0
     num_turns: int = 0
     num_known: int = 0
+    num_trashed: int = 0
     num_renamed: int = 0
 
 
@@ -44,36 +51,34 @@ def read_chats(store: Store, chat_ids: Iterable[str]) -> Generator[ChatEntry, No
     Raises StoreReadError, ChatNotFoundError.
     """
     with store.reading() as conn:
-        own_ids = _own_ids(conn)
         for chat_id in chat_ids:
-            yield _entry(conn, store.chat(chat_id), own_ids)
+            yield _entry(conn, store.chat(chat_id))
 
 
 def add_chats(store: Store, chats: Sequence[ChatEntry]) -> Added:
     """Write the chats of one file in one transaction, all or (StoreWriteError) none.
 
-    A chat that is there with the same content is left alone; one whose id has other content, or whose turns belong to
-    another chat, gets new ids.
+    A chat that is there with the same content is left alone, on whatever shelf it is; one whose id has other content,
+    or whose turns belong to another chat, gets new ids.
     """
     added = Added()
     with store.writing() as conn:
-        own_ids = _own_ids(conn)
         for chat in chats:
-            _add(store, conn, chat, own_ids, added)
+            _add(store, conn, chat, added)
     return added
 
 
-def _add(store: Store, conn: sqlite3.Connection, chat: ChatEntry, own_ids: dict[str, list[str]], added: Added) -> None:
+def _add(store: Store, conn: sqlite3.Connection, chat: ChatEntry, added: Added) -> None:
     is_taken = bool(conn.execute("SELECT 1 FROM chats WHERE id = ?", (chat.id,)).fetchone())
-    if is_taken and _entry(conn, store.chat(chat.id), own_ids) == chat:
+    if is_taken and _unshelved(known := _entry(conn, store.chat(chat.id))) == _unshelved(chat):
         added.num_known += 1
+        added.num_trashed += known.trashed_at is not None
         return
     if is_taken or _has_any_turn(conn, chat):
         chat = with_new_ids(chat)
         added.num_renamed += 1
     added.num_chats += 1
     added.num_turns += len(chat.turns)
-    own_ids[chat.id] = [turn.id for turn in chat.turns]
     _insert(conn, chat)
 
 
@@ -86,27 +91,15 @@ def with_new_ids(chat: ChatEntry) -> ChatEntry:
     return msgspec.structs.replace(chat, id=new_id(), tip_id=names.get(chat.tip_id), turns=turns)
 
 
-def _own_ids(conn: sqlite3.Connection) -> dict[str, list[str]]:
-    """The turns of every chat, in one scan: the table has no index by chat, so one look-up would take as long."""
-    own_ids: dict[str, list[str]] = {}
-    for chat_id, turn_id in conn.execute("SELECT chat_id, id FROM turns"):
-        own_ids.setdefault(chat_id, []).append(turn_id)
-    return own_ids
+def _unshelved(chat: ChatEntry) -> ChatEntry:
+    """What was said in it, wherever it is kept."""
+    return msgspec.structs.replace(chat, is_pinned=False, archived_at=None, trashed_at=None, tags=())
 
 
-def _entry(conn: sqlite3.Connection, chat: Chat, own_ids: dict[str, list[str]]) -> ChatEntry:
-    values = {"own_ids": json.dumps(own_ids.get(chat.id, [])), "tip_id": chat.tip_id}
-    rows = conn.execute(_TREE, values).fetchall()
-    return ChatEntry(
-        id=chat.id,
-        title=chat.title,
-        model=chat.model,
-        system=chat.system,
-        created_at=chat.created_at,
-        updated_at=chat.updated_at,
-        tip_id=chat.tip_id,
-        turns=tuple(map(_turn_entry, rows)),
-    )
+def _entry(conn: sqlite3.Connection, chat: Chat) -> ChatEntry:
+    rows = conn.execute(_TREE, {"id": chat.id, "tip_id": chat.tip_id}).fetchall()
+    values = {name: getattr(chat, name) for name in (*_CHAT_COLUMNS, "tags")}
+    return ChatEntry(**values, turns=tuple(map(_turn_entry, rows)))
 
 
 def _turn_entry(row: sqlite3.Row) -> TurnEntry:
@@ -124,9 +117,9 @@ def _has_any_turn(conn: sqlite3.Connection, chat: ChatEntry) -> bool:
 
 
 def _insert(conn: sqlite3.Connection, chat: ChatEntry) -> None:
-    columns = ("id", "model", "created_at", "updated_at", "tip_id")
-    values = {name: getattr(chat, name) for name in columns}
+    values = {name: getattr(chat, name) for name in _CHAT_COLUMNS}
     _insert_rows(conn, "chats", [values | {"title": clean_text(chat.title), "system": clean_text(chat.system)}])
+    _insert_rows(conn, "tags", [{"chat_id": chat.id, "tag": tag} for tag in chat.tags])
     depths: dict[str | None, int] = {None: 0}
     rows = []
     for turn in chat.turns:
