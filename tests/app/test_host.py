@@ -15,7 +15,7 @@ from octavo.errors import HostError, HostLostError, OctavoError, RequestRejected
 from octavo.protocol import Notice, Submit, TurnDelta, TurnFinished, TurnStarted
 from octavo.reply import Reply
 from octavo.wire import pack
-from octavo_data import TurnStatus
+from octavo_data import TurnStatus, shelves
 from octavo_engine.events import StopReason
 
 
@@ -90,8 +90,25 @@ async def test_the_next_turn_keeps_the_exact_ids_of_those_before(stage: HostStag
 async def test_a_chat_goes_on_with_another_model_and_ids_of_its_own(stage: HostStage) -> None:
     chat = await ask(await stage.connect(), "One.")
     assert await ask(await stage.connect("echo:2"), "Two.", chat) == chat
+    assert await ask(await stage.connect(), "Three.", chat) == chat  # the last ids are the other model's
+    assert await ask(await stage.connect(), "Four.", chat) == chat
     with stage.store() as store:
-        assert [(turn.reply, turn.kept_tokens) for turn in store.turns(chat)] == [("One.", 0), ("Two.", 0)]
+        turns = store.turns(chat)
+        assert [(turn.reply, turn.model) for turn in turns] == [
+            ("One.", "echo:1"), ("Two.", "echo:2"), ("Three.", "echo:1"), ("Four.", "echo:1"),
+        ]  # fmt: skip
+        assert [turn.kept_tokens for turn in turns] == [0, 0, 0, len(store.token_ids(turns[2].id))]
+
+
+async def test_a_chat_in_the_trash_is_not_asked_and_nothing_of_it_is_computed(stage: HostStage) -> None:
+    client = await stage.connect()
+    chat = await ask(client, "One.")
+    with stage.store() as store:
+        shelves.trash(store, chat)
+    with pytest.raises(RequestRejectedError, match=f"chat {chat} is in the trash"):
+        await ask(client, "Two.", chat)
+    with stage.store() as store:
+        assert len(store.turns(chat)) == 1
 
 
 async def test_two_clients_stream_side_by_side(stage: HostStage) -> None:

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,15 +16,15 @@ from octavo.client import Client
 from octavo.errors import HostError, RequestRejectedError
 from octavo.host import connection as host_connection
 from octavo.host import engine_thread, server
-from octavo.host.bookkeeping import title_of
+from octavo.host.bookkeeping import Plan, begin
 from octavo.host.connection import Connection
-from octavo.host.turns import Turns
+from octavo.host.turns import NUM_TRIES, Turns
 from octavo.host_view import HostView
 from octavo.launcher import HostSpec
 from octavo.protocol import Accepted, Notice, Submit, TurnDelta, TurnFinished, TurnPreempted, TurnStarted
 from octavo.session import SessionState, StateChanged
 from octavo.wire import pack, read_body
-from octavo_data import Store, StoreWriteError, TurnStatus
+from octavo_data import Store, StoreWriteError, Turn, TurnStatus
 from octavo_engine.echo import load_echo
 from octavo_engine.events import StopReason
 from octavo_engine.loaded import Loaded, LoadStep, OnLoadStep
@@ -314,6 +315,38 @@ async def test_a_client_that_lets_too_much_pile_up_is_hung_up_on(monkeypatch: py
     await connection.close()
 
 
+@pytest.mark.parametrize("num_slips", [1, 3])
+async def test_a_question_is_put_on_top_of_what_another_host_added_at_the_last_moment(
+    monkeypatch: pytest.MonkeyPatch, num_slips: int
+) -> None:
+    slips = 0
+
+    def begin_late(store: Store, plan: Plan, *values: Any) -> Turn:
+        nonlocal slips
+        if plan.chat and slips < num_slips:
+            slips += 1
+            with Store(store.path) as other:
+                other.begin_turn(plan.chat.id, prompt="theirs", host="other", kept_tokens=0, prompt_ids=[])
+                other.interrupt_turns("other")
+        return begin(store, plan, *values)
+
+    monkeypatch.setattr("octavo.host.turns.begin", begin_late)
+    async with host_inside(monkeypatch, quick) as (stage, client, _):
+        first = client.submit("One.")
+        chat = (await first.accepted()).chat_id
+        assert chat
+        assert "".join([text async for text in first.text()]) == "One."
+        second = client.submit("Two.", chat_id=chat)
+        if num_slips < NUM_TRIES:
+            assert "".join([text async for text in second.text()]) == "Two."
+        else:
+            with pytest.raises(RequestRejectedError, match="has gone on elsewhere"):
+                await second.accepted()
+        with Store(stage.paths.store_file) as store:
+            prompts = [turn.prompt for turn in store.turns(chat)]
+        assert prompts == ["One.", *["theirs"] * num_slips, *["Two."] * (num_slips < NUM_TRIES)]
+
+
 async def test_frames_come_back_as_they_went() -> None:
     reader = asyncio.StreamReader()
     frames: list[Submit] = [Submit(request=1, prompt="Grüße, 世界 🌍"), Submit(request=2, prompt="", store=False)]
@@ -324,17 +357,3 @@ async def test_frames_come_back_as_they_went() -> None:
     assert [msgspec.msgpack.decode(await read_body(reader), type=Submit) for _ in frames] == frames
     with pytest.raises(EOFError):
         await read_body(reader)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "title"),
-    [
-        ("What is it?", "What is it?"),
-        ("  two\n\nlines\t", "two lines"),
-        ("", "Untitled"),
-        ("Tell me about the blocks of a paged KV cache, please", "Tell me about the blocks of a paged KV…"),
-        ("x" * 100, "x" * 39 + "…"),
-    ],
-)
-def test_a_title_is_the_first_words_in_one_line(prompt: str, title: str) -> None:
-    assert title_of(prompt) == title

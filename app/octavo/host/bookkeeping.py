@@ -7,10 +7,9 @@ from octavo.errors import RequestRejectedError
 from octavo.host_lock import reap
 from octavo.paths import Paths
 from octavo_data import Chat, Store, Turn, TurnCounts, TurnStatus, TurnTimings
+from octavo_data.titles import first_words
 from octavo_engine.events import Finished
 from octavo_engine.messages import Message, Prompt
-
-MAX_TITLE_CHARS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ def plan_new(prompt: str, system: str | None) -> Plan:
 
 
 def plan_next(store: Store, paths: Paths, model: str, chat_id: str, prompt: str) -> Plan:
-    """The plan of a further turn; the ids of another model are not known to ours.
+    """The plan of a further turn; ids that another model gave the last one mean nothing to ours.
 
     Raises StoreError, and RequestRejectedError while the chat's last turn is running.
     """
@@ -40,14 +39,14 @@ def plan_next(store: Store, paths: Paths, model: str, chat_id: str, prompt: str)
         raise busy_error()
     turns = store.turns(chat.id)
     messages = [*plan_new("", chat.system).messages[:-1], *_messages(turns), Message("user", prompt)]
-    known_ids = store.token_ids(turns[-1].id) if turns and chat.model == model else ()
+    known_ids = store.token_ids(turns[-1].id) if turns and turns[-1].model == model else ()
     return Plan(messages, chat, known_ids)
 
 
 def begin(store: Store, plan: Plan, text: str, prompt: Prompt, host: str, model: str) -> Turn:
     """Write the turn as running, in a new chat where the plan has none. Raises StoreError."""
     system = next((message.text for message in plan.messages if message.role == "system"), "")
-    chat = plan.chat or store.create_chat(title=title_of(text), model=model, system=system)
+    chat = plan.chat or store.create_chat(title=first_words(text), model=model, system=system)
     return store.begin_turn(
         chat.id,
         prompt=text,
@@ -56,6 +55,7 @@ def begin(store: Store, plan: Plan, text: str, prompt: Prompt, host: str, model:
         prompt_ids=prompt.token_ids[prompt.kept_tokens :],
         parent_id=chat.tip_id,
         must_be_tip=True,
+        model=model,
     )
 
 
@@ -88,16 +88,6 @@ def end(store: Store, ending: Ending) -> None:
 def reap_all(store: Store, paths: Paths, own_name: str) -> int:
     """Close the turns of dead hosts; with our name they are those of one before us, for we hold its lock."""
     return store.interrupt_turns(own_name) + reap(store, paths)
-
-
-def title_of(prompt: str) -> str:
-    """The first words of a prompt, in one line of about 40 characters."""
-    line = " ".join(prompt.split())
-    if len(line) <= MAX_TITLE_CHARS:
-        return line or "Untitled"
-    head = line[: MAX_TITLE_CHARS - 1]
-    whole_words = head.rpartition(" ")[0]
-    return (whole_words if len(whole_words) > MAX_TITLE_CHARS // 2 else head) + "…"
 
 
 def busy_error() -> RequestRejectedError:

@@ -1,6 +1,7 @@
 """All turns that run in the host: each goes from its plan to its stored end in one coroutine of its own."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from octavo.host.live_turn import Follower, LiveTurn
 from octavo.host.store_thread import StoreThread
 from octavo.launcher import HostSpec
 from octavo.protocol import Rejected, Submit, Watch
-from octavo_data import ChatMovedError, StoreError, TurnClosedError, TurnStatus
+from octavo_data import ChatMovedError, ChatTrashedError, StoreError, TurnClosedError, TurnStatus
 from octavo_engine.errors import ChatFormatError, EngineError, RequestRefusedError
 from octavo_engine.events import Event, Finished, StopReason
 from octavo_engine.loaded import Loaded
@@ -23,6 +24,7 @@ from octavo_engine.params import SamplingParams
 log = logging.getLogger(__name__)
 
 FLUSH_S = 1.0
+NUM_TRIES = 3  # to add a turn to a chat that other hosts add to at the same moment
 _STOPPED = RequestRejectedError(
     "The request was stopped before it began", "Nothing of it is stored; send it again if you like."
 )
@@ -150,16 +152,28 @@ class Turns:
         """Everything up to the engine's queue: first what may be refused, then the store, then the client, then it."""
         turn, submit = running.turn, running.submit
         _refuse_unserved(submit.params)
+        prompt = await self._stored_prompt(running)
+        if prompt.note:
+            turn.notice(prompt.note, "")
+        turn.announce(len(prompt.token_ids))
+        self._add(turn, prompt, submit.params)
+
+    async def _stored_prompt(self, running: _Running) -> Prompt:
+        """The prompt on top of the chat's tip, its turn stored; planned anew when another host was faster."""
+        for _ in range(NUM_TRIES - 1):
+            with contextlib.suppress(ChatMovedError):
+                return await self._try_to_store(running)
+        return await self._try_to_store(running)
+
+    async def _try_to_store(self, running: _Running) -> Prompt:
+        turn, submit = running.turn, running.submit
         plan = await self._plan(submit)
         if submit.store:
             self._claim(turn, plan)
         prompt = await self.engine.call(lambda loaded: _prompt(loaded, plan, submit.params))
         running.is_preparing = False
         await self._begin(turn, submit, plan, prompt)
-        if prompt.note:
-            turn.notice(prompt.note, "")
-        turn.announce(len(prompt.token_ids))
-        self._add(turn, prompt, submit.params)
+        return prompt
 
     async def _plan(self, submit: Submit) -> Plan:
         if submit.chat_id is None:
@@ -171,7 +185,8 @@ class Turns:
         """Two requests may have planned at once; the first one has the chat."""
         if plan.chat is None:
             return
-        if any(other.turn.chat_id == plan.chat.id for other in self._running.values()):
+        others = (other.turn for other in self._running.values() if other.turn is not turn)
+        if any(other.chat_id == plan.chat.id for other in others):
             raise busy_error()
         turn.chat_id = plan.chat.id
 
@@ -180,7 +195,7 @@ class Turns:
             return
         try:
             stored = await self.store.run(begin, plan, submit.prompt, prompt, self.spec.key, self.spec.model)
-        except ChatMovedError:
+        except (ChatMovedError, ChatTrashedError):
             raise
         except StoreError as error:
             log.warning("a turn cannot be stored: %s", error)
