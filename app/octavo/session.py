@@ -74,6 +74,7 @@ class Session:
         self.chat_id = chat.id if chat else None
         self.title = chat.title if chat else UNTITLED
         self.updated_at = chat.updated_at / 1e3 if chat else time.time()
+        self.is_pinned = chat is not None and chat.is_pinned
         self.system = chat.system if chat else system
         self.state = SessionState.ANSWERING if chat and chat.last_status is TurnStatus.RUNNING else SessionState.IDLE
         self.draft = ""
@@ -148,7 +149,7 @@ class Session:
 
     def refresh(self, chat: Chat) -> None:
         """Another connection has written to the store: take over what is new. Raises OctavoError."""
-        self.updated_at = chat.updated_at / 1e3
+        self.updated_at, self.is_pinned = chat.updated_at / 1e3, chat.is_pinned
         self._set_title(chat.title)
         if self.is_busy:
             return

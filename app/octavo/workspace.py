@@ -71,9 +71,9 @@ class Workspace:
 
     @property
     def sessions(self) -> Sequence[Session]:
-        """All chats, most recently active first; new ones that were never asked come first."""
-        by_age = sorted(self._stored.values(), key=lambda session: session.updated_at, reverse=True)
-        return [*reversed(self._new), *by_age]
+        """All open chats: new ones that were never asked, then pinned ones, then the others by their last activity."""
+        ordered = sorted(self._stored.values(), key=lambda one: (one.is_pinned, one.updated_at), reverse=True)
+        return [*reversed(self._new), *ordered]
 
     def new(self, *, system: str = "") -> Session:
         """Open a new, unsaved session; the first ask stores it."""

@@ -1,43 +1,60 @@
-"""`octavo chats`: list, show, export and import what is stored."""
+"""`octavo chats`: list, search, show, export and import what is stored."""
 
-import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from octavo.cli import shelves
 
-    from octavo_data import Store
+_json = click.option("--json", "is_json", is_flag=True, help="As JSON.")
 
 
 @click.group(invoke_without_command=True)
-@click.option("--json", "is_json", is_flag=True, help="As JSON.")
+@_json
 @click.pass_context
 def command(ctx: click.Context, is_json: bool) -> None:
-    """List the stored chats, the most recent first."""
+    """List the stored chats: pinned ones first, then the most recent."""
     if ctx.invoked_subcommand is None:
-        _list(limit=None, is_json=is_json)
+        from octavo.cli.chat_lists import print_chats
+
+        print_chats(is_json=is_json)
 
 
 @command.command("list")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Only so many.")
-@click.option("--json", "is_json", is_flag=True, help="As JSON.")
-def list_command(limit: int | None, is_json: bool) -> None:
-    """List the stored chats, the most recent first."""
-    _list(limit=limit, is_json=is_json)
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only those with this tag; may be given again.")
+@click.option("--archived", "shelf", flag_value="archived", help="Those in the archive.")
+@click.option("--trash", "shelf", flag_value="trash", help="Those in the trash.")
+@click.option("--all", "shelf", flag_value="all", help="Those in the archive, too.")
+@_json
+def list_command(limit: int | None, tags: tuple[str, ...], shelf: str | None, is_json: bool) -> None:
+    """List the stored chats: pinned ones first, then the most recent."""
+    from octavo.cli.chat_lists import print_chats
+
+    print_chats(limit, shelf or "open", tags, is_json=is_json)
+
+
+@command.command()
+@click.argument("words", nargs=-1, required=True)
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
+@_json
+def search(words: tuple[str, ...], limit: int, is_json: bool) -> None:
+    """Find the turns that have all WORDS, the newest first; the last word may be the beginning of one."""
+    from octavo.cli.chat_lists import print_hits
+
+    print_hits(" ".join(words), limit, is_json=is_json)
 
 
 @command.command()
 @click.argument("chat_id", metavar="ID")
-@click.option("--json", "is_json", is_flag=True, help="As JSON.")
+@_json
 def show(chat_id: str, is_json: bool) -> None:
     """Show one chat with its turns; the beginning of its id is enough."""
+    from octavo.cli.opened import opened_store
     from octavo.cli.output import print_json
     from octavo.cli.transcript import print_chat
 
-    with _opened_store() as store:
+    with opened_store() as store:
         chat = store.chat(chat_id)
         turns = store.turns(chat.id)
     if is_json:
@@ -48,7 +65,7 @@ def show(chat_id: str, is_json: bool) -> None:
 
 @command.command("export")
 @click.argument("chat_ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "is_all", is_flag=True, help="Every chat.")
+@click.option("--all", "is_all", is_flag=True, help="Every chat that is not in the trash.")
 @click.option(
     "--format",
     "file_format",
@@ -61,8 +78,9 @@ def export_command(chat_ids: tuple[str, ...], is_all: bool, file_format: str | N
     if is_all == bool(chat_ids):
         raise click.UsageError("Say which chats: ids (octavo chats lists them), or --all.")
     from octavo.cli.exchange import export_chats
+    from octavo.cli.opened import opened_store
 
-    with _opened_store() as store:
+    with opened_store() as store:
         export_chats(store, chat_ids, file_format, file)
 
 
@@ -72,9 +90,10 @@ def export_command(chat_ids: tuple[str, ...], is_all: bool, file_format: str | N
 def import_command(files: tuple[Path, ...], model: str | None) -> int:
     """Import Octavo's JSON, OpenAI JSONL, ChatGPT's export (JSON or zip), or llm's logs.db."""
     from octavo.cli.exchange import going_on_with, import_chats
+    from octavo.cli.opened import opened_store
 
     model = going_on_with(model)
-    with _opened_store() as store:
+    with opened_store() as store:
         return import_chats(store, files, model)
 
 
@@ -86,34 +105,5 @@ def path() -> None:
     click.echo(Paths.from_env().store_file)
 
 
-def _list(limit: int | None, is_json: bool) -> None:
-    from octavo.cli.output import local_time, print_json, print_rows
-
-    with _opened_store() as store:
-        chats = store.chats(limit)
-    if is_json:
-        print_json(chats)
-    elif chats:
-        print_rows([(chat.id, local_time(chat.updated_at), _turns(chat.num_turns), chat.title) for chat in chats])
-    else:
-        click.echo('No chats yet. Begin one with octavo "your question".', err=True)
-
-
-@contextlib.contextmanager
-def _opened_store() -> "Iterator[Store]":
-    """The store, in which no turn is said to run whose host has died; what a person should know of it on stderr."""
-    from octavo.host_lock import reap
-    from octavo.paths import Paths
-    from octavo_data import Store, StoreWriteError
-
-    paths = Paths.from_env()
-    with Store(paths.store_file) as store:
-        if store.notice:
-            click.echo(f"octavo: {store.notice}", err=True)
-        with contextlib.suppress(StoreWriteError):  # for reading it is good enough
-            reap(store, paths)
-        yield store
-
-
-def _turns(num_turns: int) -> str:
-    return f"{num_turns} turn{'' if num_turns == 1 else 's'}"
+for _command in shelves.COMMANDS:
+    command.add_command(_command)

@@ -12,7 +12,7 @@ import click
 from octavo.cli.output import plain
 from octavo.cli.setup import load, with_model
 from octavo.errors import OctavoError
-from octavo_data import Store, StoreError
+from octavo_data import Shelf, Store, StoreError
 from octavo_data.exchange.entries import ChatEntry, path_to_tip
 from octavo_data.exchange.exporting import EXPORTERS, num_left_out
 from octavo_data.exchange.foreign import Taken
@@ -61,7 +61,7 @@ def _import(store: Store, file: Path, model: str) -> int:
 
 def _chosen(store: Store, chat_ids: Sequence[str]) -> list[str]:
     """All chats before the first byte is written, so that a wrong id leaves no half export."""
-    chats = [store.chat(chat_id) for chat_id in chat_ids] if chat_ids else store.chats()
+    chats = [store.chat(chat_id) for chat_id in chat_ids] if chat_ids else store.chats(shelf=Shelf.ALL)
     return list({chat.id: None for chat in chats})
 
 
@@ -112,7 +112,8 @@ def _summary(taken: Taken, added: Added) -> str:
         parts.append(f"{_num(taken.num_closed, 'running turn')} taken as interrupted")
     skipped = [_num(number, name) for name, number in sorted(taken.skipped.items()) if number]
     if added.num_known:
-        skipped.insert(0, f"{_num(added.num_known, 'chat')} already here")
+        trashed = f" ({added.num_trashed:,} in the trash)" if added.num_trashed else ""
+        skipped.insert(0, f"{_num(added.num_known, 'chat')} already here{trashed}")
     return "; ".join([*parts, f"skipped: {', '.join(skipped) or 'nothing'}"]) + "."
 
 

@@ -21,7 +21,8 @@ class Entry:
 
 COMMANDS = {
     "ask": Entry("octavo.cli.ask", "One question, one answer; the word itself may be left out."),
-    "chats": Entry("octavo.cli.chats", "List, show, export and import the stored chats."),
+    "chats": Entry("octavo.cli.chats", "List, search, sort, show, export and import the stored chats."),
+    "db": Entry("octavo.cli.db", "Copy, check and shrink the file that holds the chats."),
     "models": Entry("octavo.cli.models", "Fetch, list and remove models."),
     "engine": Entry("octavo.cli.engine", "The background process that runs the model."),
     "bench": Entry("octavo.cli.bench", "Measure the engine on fixed work."),
