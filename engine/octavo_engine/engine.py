@@ -11,6 +11,7 @@ from itertools import repeat
 from octavo_engine.batch import Batch, ModelRunner
 from octavo_engine.checks import check_fork, check_ids, check_output, num_ids
 from octavo_engine.detokenizer import Decode, find_spoiler
+from octavo_engine.disk_tier import BlockFiles, BlockMemory, DiskTier
 from octavo_engine.errors import RequestRefusedError
 from octavo_engine.events import Delta, Event, Finished, Preempted, Started, StopReason, TokenLogprobs
 from octavo_engine.params import SamplingParams
@@ -18,6 +19,7 @@ from octavo_engine.reply_text import ReplyText
 from octavo_engine.request import Request
 from octavo_engine.scheduler import Scheduler
 from octavo_engine.sequence import Sequence
+from octavo_engine.speeds import Speeds
 
 log = logging.getLogger(__name__)
 
@@ -60,11 +62,22 @@ class Engine:
         self._requests: dict[str, Request] = {}
         self._aborted: dict[str, None] = {}  # in the order of the calls
         self._pending: list[Event] = []
+        self._disk: DiskTier | None = None
 
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do."""
         return self._scheduler.has_work
+
+    @property
+    def awaits_disk(self) -> bool:
+        """Whether its work has to wait for blocks from disk: until something else is done here a step does nothing."""
+        return self._scheduler.awaits_disk
+
+    def attach_disk(self, memory: BlockMemory, files: BlockFiles, speeds: Speeds) -> DiskTier:
+        """Keep blocks in `files` from now on, and look for prompts there; the tier is how `files` answers."""
+        self._disk = self._scheduler.disk = DiskTier(self._scheduler.manager, memory, files, speeds)
+        return self._disk
 
     def check(self, token_ids: SequenceOf[int], params: SamplingParams) -> None:
         """Raise what `add` would raise for such a request, without adding anything."""
@@ -80,12 +93,13 @@ class Engine:
         *,
         session: str = "",
         priority: int = 0,
+        is_kept: bool = True,
     ) -> None:
         """Queue a request; its events come from later steps.
 
         Requests of one `session` are served in order, those of different sessions in turn; lower `priority` numbers
         first (background work asks for 1). With `params.n` above 1 the further replies have the ids of `reply_ids`,
-        and seeds that count on from the first one's.
+        and seeds that count on from the first one's. With `is_kept` false none of its blocks is written to disk.
         Raises RequestRefusedError with the sizes in tokens or the range of ids, or ParameterError for what the model
         cannot do.
         """
@@ -94,7 +108,7 @@ class Engine:
         for number, reply_id in enumerate(reply_ids(request_id, params.n)):
             sequence = self._sequence(reply_id, token_ids, params, (seed + number) % 2**63, session, priority)
             self._scheduler.add(sequence)
-            self._open(sequence)
+            self._open(sequence, is_kept=is_kept)
 
     def fork(self, request_id: str, fork_id: str, params: SamplingParams | None = None) -> None:
         """Go on from all tokens of an unfinished request a second time, on the same blocks.
@@ -113,7 +127,7 @@ class Engine:
         sequence = parent.sequence
         child = self._sequence(fork_id, sequence.token_ids, params, seed, sequence.session, sequence.priority)
         is_running = self._scheduler.fork(sequence, child)
-        self._open(child)
+        self._open(child, is_kept=parent.is_kept)
         if is_running:
             self._pending.append(self._start(child))
 
@@ -185,12 +199,12 @@ class Engine:
         stop_ids = own_ids.union(params.stop_token_ids)
         return Sequence(request_id, token_ids, params, seed=seed, session=session, priority=priority, stop_ids=stop_ids)
 
-    def _open(self, sequence: Sequence) -> None:
+    def _open(self, sequence: Sequence, *, is_kept: bool) -> None:
         params, room = sequence.params, self._scheduler.max_model_len
         most = room if params.max_tokens is None else min(room, sequence.num_prompt + params.max_tokens)
         text = ReplyText(self._decode, params.stop, self._spoiler)
         least = sequence.num_prompt + params.min_tokens
-        self._requests[sequence.request_id] = Request(sequence, text, least, most, self._clock())
+        self._requests[sequence.request_id] = Request(sequence, text, least, most, self._clock(), is_kept)
 
     def _sweep_aborted(self) -> list[Event]:
         aborted = [self._requests[request_id].sequence for request_id in self._aborted if request_id in self._requests]
@@ -238,6 +252,9 @@ class Engine:
 
     def _finish(self, sequence: Sequence, reason: StopReason, error: str = "") -> list[Event]:
         request = self._requests.pop(sequence.request_id)
+        if self._disk and request.is_kept and reason is not StopReason.FAILED:
+            self._disk.speeds.observe_prefill(*request.prefill())
+            self._disk.save(sequence)
         self._scheduler.finish(sequence)
         text = request.text.finish()
         if request.text.error:

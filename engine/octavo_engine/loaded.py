@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from octavo_engine.disk_tier import BlockMemory
 from octavo_engine.engine import Engine
 from octavo_engine.messages import ChatFormat
 
@@ -36,8 +37,9 @@ def ignore_step(_step: LoadStep) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An engine that is ready, the format of its prompts, and what it runs."""
+    """An engine that is ready, the format of its prompts, what it runs, and the bytes of its blocks if it has any."""
 
     engine: Engine
     chat_format: ChatFormat
     info: ModelInfo
+    memory: BlockMemory | None = None

@@ -11,7 +11,8 @@ from octavo_engine.sequence import Sequence
 class Request:
     """Times are seconds of the engine's clock; 0 means "not yet".
 
-    The reply may end from `least` tokens on, prompt included, and ends at `most`.
+    The reply may end from `least` tokens on, prompt included, and ends at `most`. `is_kept`: its blocks may
+    be written to disk.
     """
 
     sequence: Sequence
@@ -19,6 +20,7 @@ class Request:
     least: int
     most: int
     arrived_at: float
+    is_kept: bool
     started_at: float = 0.0
     first_token_at: float = 0.0
     num_forks: int = 0
@@ -33,6 +35,12 @@ class Request:
             computed_tokens=sequence.num_prompt - cached if self.started_at else 0,
             completion_tokens=sequence.num_replied,
         )
+
+    def prefill(self) -> tuple[int, float]:
+        """How many tokens of the prompt were computed, and in how many seconds; nothing before the first token."""
+        if not self.first_token_at:
+            return 0, 0.0
+        return self.usage().computed_tokens, self.first_token_at - self.started_at
 
     def timings(self, now: float) -> Timings:
         """Durations up to `now`; the rate counts the tokens after the first over the time after the first."""

@@ -3,25 +3,24 @@
 from bisect import insort
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
+from itertools import chain
 from operator import attrgetter
 
 from octavo_engine.batch import Batch
 from octavo_engine.block_manager import BlockManager, Match
 from octavo_engine.config import DEFAULT_BATCHED_TOKENS, EngineConfig
+from octavo_engine.disk_tier import DiskTier
 from octavo_engine.errors import RequestRefusedError
 from octavo_engine.plan import Plan, add_decodes
 from octavo_engine.prefix_index import common_prefix
 from octavo_engine.sequence import Sequence, SequenceState
-from octavo_engine.waiting import WaitingQueue
+from octavo_engine.waiting import MIN_SHARED_GAIN, WaitingQueue
 
 MAX_PARTIAL_PREFILLS = 4
 """Prompts that may be in the making beyond the budget of one step, so that a short one need not wait for a long one."""
 
 PERSON = 0
 """The priority of a person's request; background work has larger numbers."""
-
-MIN_SHARED_GAIN = 16
-"""A prompt waits for another's prefix in the making when that saves it at least so many tokens."""
 
 FEW_ROWS = 4
 """Up to so many rows a step is short, and all of `num_decode_steps` are taken at once; half of them with more rows."""
@@ -42,11 +41,17 @@ class Scheduler:
         self.num_decode_steps = config.num_decode_steps or 1
         self.waiting = WaitingQueue()
         self.running: list[Sequence] = []
+        self.disk: DiskTier | None = None
         self._stalled: tuple[Sequence | None, int] = None, 0
 
     @property
     def has_work(self) -> bool:
         return bool(self.running or len(self.waiting))
+
+    @property
+    def awaits_disk(self) -> bool:
+        """Whether nothing runs and blocks are on their way: a step has nothing to do before something else happens."""
+        return not self.running and bool(self._loads)
 
     def check(self, num_prompt_tokens: int) -> None:
         """Raise RequestRefusedError for a prompt that could never run, with the three sizes in tokens."""
@@ -128,7 +133,11 @@ class Scheduler:
         """Assert the laws of the blocks between two steps."""
         assert all(s.state is SequenceState.RUNNING for s in self.running)
         assert all(s.state is SequenceState.WAITING and not s.block_table for s in self.waiting)
-        self.manager.check_integrity(self.running)
+        self.manager.check_integrity([*self.running, *self._loads])
+
+    @property
+    def _loads(self) -> list[Sequence]:
+        return self.disk.loads if self.disk else []
 
     @property
     def _is_full(self) -> bool:
@@ -170,6 +179,8 @@ class Scheduler:
         """
         while not self.manager.can_grow(sequence):
             victim, is_alone = self.running[-1], len(self.running) == 1
+            if self.disk and self.disk.give_way():
+                continue
             if (is_alone or victim.priority <= PERSON) and self.manager.yield_pin():
                 continue
             if is_alone:
@@ -205,6 +216,9 @@ class Scheduler:
             if not self._can_start(sequence, match):
                 self._stalled = sequence, self.manager.pool.num_available
                 break
+            if self.disk and self.disk.fetch(sequence, match):
+                held |= {sequence.session} - {""}
+                continue
             self.waiting.remove(sequence)
             plan.batch.copies += self.manager.admit(sequence, match)
             self._run(sequence)
@@ -228,7 +242,8 @@ class Scheduler:
 
     def _is_worth_waiting(self, sequence: Sequence, prefills: list[Sequence]) -> bool:
         """Whether a prompt in the making will soon show all of this one's prefix, or much more than it shows now."""
-        return self.manager.enable_prefix_caching and any(self._gains(sequence, other) for other in prefills)
+        making = chain(prefills, self._loads)
+        return self.manager.enable_prefix_caching and any(self._gains(sequence, other) for other in making)
 
     def _gains(self, sequence: Sequence, other: Sequence) -> bool:
         num_found = self.manager.num_findable(other)
@@ -243,7 +258,7 @@ class Scheduler:
     def _can_start(self, sequence: Sequence, match: Match) -> bool:
         """Whether the blocks can be had; pins give way before a request would wait for ever."""
         while not self.manager.can_admit(sequence, match):
-            if self.running or not self.manager.yield_pin():
+            if self.running or self._loads or not self.manager.yield_pin():
                 return False
         return True
 

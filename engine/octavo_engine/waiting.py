@@ -6,6 +6,9 @@ from itertools import chain, zip_longest
 
 from octavo_engine.sequence import Sequence
 
+MIN_SHARED_GAIN = 16
+"""A prompt waits for another's prefix in the making when that saves it at least so many tokens."""
+
 Rounds = OrderedDict[str, deque[Sequence]]
 
 

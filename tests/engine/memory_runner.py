@@ -1,14 +1,18 @@
 """A model runner without a model: it remembers which token lies in which slot, and asserts that planning never lies."""
 
 import zlib
+from array import array
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
+
+from tests.engine.memory_files import MemoryFiles
 
 from octavo_engine.batch import Batch, StepOutput
 from octavo_engine.block_manager import BlockManager
 from octavo_engine.checks import MAX_IDS
 from octavo_engine.config import EngineConfig
+from octavo_engine.disk_tier import Bytes
 from octavo_engine.engine import Engine
 from octavo_engine.events import Delta, Event, Finished
 from octavo_engine.params import SamplingParams
@@ -52,7 +56,8 @@ class MemoryRunner:
         self._manager = scheduler.manager
         self._size = scheduler.manager.block_size
         self._next_id = next_id
-        self._memory = [GARBAGE] * (scheduler.manager.pool.num_blocks * self._size)
+        self._memory = array("q", [GARBAGE] * (scheduler.manager.pool.num_blocks * self._size))
+        self.block_bytes = self._size * self._memory.itemsize
         self.steps: list[Step] = []
         self.fails = ""
         self.num_extra = 0
@@ -78,6 +83,17 @@ class MemoryRunner:
         if batch.num_steps > 1:
             ids += self._go_on(sampling, ids, batch.num_steps - 1)
         return StepOutput([*ids, *ids][: len(ids) + self.num_extra])
+
+    def read(self, block: int) -> bytes:
+        """See BlockMemory."""
+        return self._memory[block * self._size : (block + 1) * self._size].tobytes()
+
+    def write(self, block: int, data: Bytes) -> None:
+        """See BlockMemory: like a slot, a block is written by one who alone holds it, and before it is indexed."""
+        assert len(data) == self.block_bytes
+        assert self._manager.pool.ref_counts[block] == 1
+        assert block not in self._manager.index
+        self._memory[block * self._size : (block + 1) * self._size] = array("q", bytes(data))
 
     def _go_on(self, sequences: SequenceOf[Sequence], newest: SequenceOf[int], num_steps: int) -> list[int]:
         """The ids of further steps, in which each sequence computes the id that the step before gave it."""
@@ -158,6 +174,8 @@ class Stage:
         next_id: NextId = counted_id,
         vocabulary: int = MAX_IDS,
         decode: Callable[[SequenceOf[int]], str] | None = None,
+        files: MemoryFiles | None = None,
+        fingerprint: str = "memory",
     ) -> None:
         config = EngineConfig(
             block_size=block_size,
@@ -168,13 +186,16 @@ class Stage:
         self.manager = BlockManager(
             num_blocks,
             block_size,
-            fingerprint="memory",
+            fingerprint=fingerprint,
             enable_prefix_caching=enable_prefix_caching,
             max_pinned_share=max_pinned_share,
         )
         self.scheduler = Scheduler(self.manager, config, max_model_len)
         self.runner = MemoryRunner(self.scheduler, next_id, vocabulary)
         self.engine = Engine(self.scheduler, self.runner, decode or spell, [END_ID])
+        self.files = files
+        if files:
+            files.attach(self.engine, self.runner)
         self.events: list[Event] = []
         self.outcomes: dict[str, Outcome] = {}
 
@@ -186,9 +207,10 @@ class Stage:
         *,
         session: str = "",
         priority: int = 0,
+        is_kept: bool = True,
     ) -> None:
         params = SamplingParams(max_tokens=max_tokens, seed=0)
-        self.engine.add(request_id, token_ids, params, session=session, priority=priority)
+        self.engine.add(request_id, token_ids, params, session=session, priority=priority, is_kept=is_kept)
 
     def step(self) -> list[Event]:
         """One step, after which every law of the blocks holds."""
@@ -204,8 +226,16 @@ class Stage:
         while self.engine.has_work:
             max_steps -= 1
             assert max_steps, "the engine does not come to an end"
+            if self.engine.awaits_disk:
+                self.serve()
             self.step()
         return self.outcomes
+
+    def serve(self) -> None:
+        """Let the disk do all that it was asked for, and see that every law of the blocks still holds."""
+        assert self.files is not None
+        self.files.serve()
+        self.engine.check_integrity()
 
     def usage(self, request_id: str) -> tuple[int, int]:
         """Cached and computed prompt tokens of a finished request."""

@@ -8,12 +8,15 @@ import os
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 from unittest import TestCase
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.engine.memory_files import MemoryFiles
 from tests.engine.memory_runner import END_ID, Stage, hashed_id
 
 from octavo_engine.engine import reply_ids
@@ -78,7 +81,9 @@ class EngineMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.make_stage = partial(Stage)
         self.stage = Stage()
+        self.files: MemoryFiles | None = None
         self.asked: dict[str, Asked] = {}
         self.aborted: set[str] = set()
 
@@ -90,7 +95,8 @@ class EngineMachine(RuleBasedStateMachine):
         num_decode_steps=st.sampled_from((1, 1, 2, 5)),
     )
     def start(self, pool: int, max_num_seqs: int, extra: int, context: int, num_decode_steps: int) -> None:
-        self.stage = Stage(
+        self.make_stage = partial(
+            Stage,
             num_blocks=max(2, pool // self.block_size),
             block_size=self.block_size,
             max_num_seqs=max_num_seqs,
@@ -100,7 +106,9 @@ class EngineMachine(RuleBasedStateMachine):
             enable_prefix_caching=self.enable_prefix_caching,
             max_pinned_share=0.5,
             next_id=hashed_id,
+            files=self.files,
         )
+        self.stage = self.make_stage()
 
     @rule(prompt=PROMPTS, params=PARAMS, session=st.sampled_from("abc"), priority=st.integers(0, 1))
     def add(self, prompt: list[int], params: SamplingParams, session: str, priority: int) -> None:
@@ -169,7 +177,12 @@ class EngineMachine(RuleBasedStateMachine):
         self.stage.engine.check_integrity()
 
     def teardown(self) -> None:
+        self._check_end()
+
+    def _check_end(self) -> None:
         self.stage.run()
+        if self.files:
+            self.stage.serve()
         counts = self.stage.engine.counts()
         assert counts.free + counts.cached + counts.used == counts.total
         assert (counts.used, counts.running, counts.waiting) == (counts.pinned, 0, 0)
@@ -219,13 +232,42 @@ class EngineMachine(RuleBasedStateMachine):
         return sorted(i for i in self.asked if i not in outcomes or outcomes[i].finished is None)
 
 
-def machine(size: int, is_caching: bool) -> type[TestCase]:
-    class Machine(EngineMachine):
-        block_size = size
-        enable_prefix_caching = is_caching
+class DiskMachine(EngineMachine):
+    """The same with a disk that is slow, loses and damages blocks, and outlives the engine."""
 
-    Machine.TestCase.settings = MACHINE
-    return Machine.TestCase
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = self.files = MemoryFiles()
+
+    @rule(num_things=st.integers(1, 9))
+    def serve(self, num_things: int) -> None:
+        self.disk.serve(num_things)
+
+    @precondition(lambda self: self.disk.blocks)
+    @rule(data=st.data(), is_dropped=st.booleans())
+    def damage(self, data: st.DataObject, is_dropped: bool) -> None:
+        """A block is found to be damaged when it is read, or goes to make room."""
+        name = data.draw(st.sampled_from(sorted(self.disk.blocks)))
+        if is_dropped:
+            self.disk.drop(name)
+        else:
+            self.disk.lost.add(name)
+
+    @rule(is_killed=st.booleans())
+    def restart(self, is_killed: bool) -> None:
+        """The engine ends, in the midst of its work or after it, and another one begins with what the disk has."""
+        if not is_killed:
+            self._check_end()
+        self.asked.clear()
+        self.aborted.clear()
+        self.stage = self.make_stage()
+
+
+def machine(size: int, is_caching: bool, kind: type[EngineMachine] = EngineMachine) -> type[TestCase]:
+    made: Any = type("Machine", (kind,), {"block_size": size, "enable_prefix_caching": is_caching})
+    made.TestCase.settings = MACHINE
+    case: type[TestCase] = made.TestCase
+    return case
 
 
 TestBlocksOfOne = machine(1, True)
@@ -234,3 +276,7 @@ TestBlocksOfSixteen = machine(16, True)
 TestBlocksOfOneWithoutCaching = machine(1, False)
 TestBlocksOfFourWithoutCaching = machine(4, False)
 TestBlocksOfSixteenWithoutCaching = machine(16, False)
+TestBlocksOfOneOnDisk = machine(1, True, DiskMachine)
+TestBlocksOfFourOnDisk = machine(4, True, DiskMachine)
+TestBlocksOfSixteenOnDisk = machine(16, True, DiskMachine)
+TestBlocksOfFourOnDiskWithoutCaching = machine(4, False, DiskMachine)

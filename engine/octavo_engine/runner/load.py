@@ -14,6 +14,7 @@ from octavo_engine.engine import Engine
 from octavo_engine.loaded import Loaded, LoadStep, ModelInfo, OnLoadStep, ignore_step
 from octavo_engine.runner import flash, routing
 from octavo_engine.runner.attention import AttentionBackend, SDPABackend
+from octavo_engine.runner.block_bytes import BlockBytes
 from octavo_engine.runner.chat_format import TransformersFormat
 from octavo_engine.runner.choice import pick_attention, pick_device, pick_dtype, settle
 from octavo_engine.runner.fingerprint import fingerprint
@@ -83,7 +84,7 @@ def build_engine(
     engine = Engine(scheduler, runner, chat_format.decode, stop_ids(model, tokenizer))
     dtype = str(shape.dtype).removeprefix("torch.")
     info = ModelInfo(model.device.type, backend.name, dtype, config.block_size, max_model_len, shape.bytes_per_token)
-    return Loaded(engine, chat_format, info)
+    return Loaded(engine, chat_format, info, BlockBytes(cache))
 
 
 def make_backend(cache: KVCache, is_flash: bool) -> AttentionBackend:

@@ -1,0 +1,229 @@
+"""Keeps KV blocks on disk: two threads between the engine's tier, the files, and their table in the store."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from octavo.launcher import HostSpec, is_echo
+from octavo_data import Store, StoreError, StoreReadOnlyError
+from octavo_data.kv_files import DamagedBlockError, KVFolder
+from octavo_data.kv_index import KVRow
+from octavo_data.kv_shelf import KVShelf
+from octavo_engine.disk_tier import Bytes, DiskTier
+from octavo_engine.loaded import Loaded
+from octavo_engine.sequence import Sequence as EngineSequence
+from octavo_engine.speeds import Speeds
+from octavo_engine.stored_blocks import StoredBlock
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Job = Callable[[], None]
+
+BETWEEN_STEPS_BYTES = 4 << 20
+"""So much is copied out of the pool between two steps, which takes about a millisecond; one block at least."""
+
+CLOSE_S = 5.0
+ANSWER_S = 60.0  # a step of a large batch on a slow CPU may come first
+
+
+class BlockKeeper:
+    """See BlockFiles, which the engine's thread calls. The reader thread loads, the writer thread owns the table.
+
+    `post` has a job run in the engine's thread between two steps. Nothing here raises into the engine: a disk that
+    fails costs a prefill and a line in the log.
+    """
+
+    def __init__(self, store_file: Path, folder: Path, max_bytes: int, post: Callable[[Job], None]) -> None:
+        self._store_file = store_file
+        self._folder = KVFolder(folder)
+        self._max_bytes = max_bytes
+        self._post = post
+        self._is_closed = False
+        self._tier: DiskTier | None = None
+        self._shelf: KVShelf | None = None
+        self._rows: dict[bytes, KVRow] = {}  # of this engine's fingerprint; changed in the engine's thread
+        self._reader = ThreadPoolExecutor(1, "octavo-kv-reader")
+        self._writer = ThreadPoolExecutor(1, "octavo-kv-writer")
+        self._opening = self._writer.submit(self._open)  # while the model loads
+
+    def attach(self, loaded: Loaded) -> None:
+        """Give an engine what the disk has for it; in its thread, before its first request."""
+        if loaded.memory is None:
+            return
+        try:
+            bytes_per_s = self._opening.result()
+        except (StoreError, OSError) as error:
+            log.warning("disk: KV blocks are not kept: %s", error)
+            return
+        self._tier = tier = loaded.engine.attach_disk(loaded.memory, self, Speeds(bytes_per_s))
+        rows = self._writer.submit(self._known).result()
+        self._learn(rows)
+        tier.speeds.tokens_per_s = rows[0].tokens_per_s if rows else 0.0
+        log.info("disk: %d blocks for this model, read at %.0f MB/s", len(tier.stored), bytes_per_s / 1e6)
+
+    async def close(self) -> None:
+        """Write what is still to be written, within some seconds; the engine's thread must still run."""
+        closing = asyncio.wrap_future(self._writer.submit(self._close))
+        try:
+            await asyncio.wait_for(closing, CLOSE_S)
+        except TimeoutError:
+            log.warning("disk: not all blocks of the last turns are written")
+        self._is_closed = True
+        for executor in (self._reader, self._writer):
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    # ---- called in the engine's thread ----
+
+    def read(self, load: EngineSequence, blocks: Sequence[StoredBlock]) -> None:
+        """See BlockFiles."""
+        self._submit(self._reader, partial(self._read, load, blocks))
+
+    def write(self, blocks: Sequence[StoredBlock]) -> None:
+        """See BlockFiles."""
+        self._submit(self._writer, partial(self._write, blocks))
+
+    def touch(self, names: Sequence[bytes]) -> None:
+        """See BlockFiles."""
+        self._change(lambda shelf: shelf.index.touch(names))
+
+    def _learn(self, rows: Sequence[KVRow]) -> None:
+        """These rows are in the table; one whose name is not that of its tokens is of no use."""
+        for row in rows:
+            block = StoredBlock(row.name, row.parent, row.token_ids, row.depth)
+            if block.is_sound:
+                self._rows[row.name] = row
+                self._attached.stored.add(block)
+
+    def _forget(self, names: Sequence[bytes]) -> None:
+        for name in names:
+            self._rows.pop(name, None)
+            self._attached.stored.drop(name)
+
+    # ---- in the reader thread ----
+
+    def _read(self, load: EngineSequence, blocks: Sequence[StoredBlock]) -> None:
+        tier, names, begin = self._attached, [], time.perf_counter()
+        try:
+            for block in blocks:
+                if (data := self._bytes_of(block)) is None:
+                    break
+                names.append(block.name)
+                self._post(partial(tier.deliver, load, [data]))
+        finally:
+            self._post(partial(tier.end, load))
+        log.info("disk: %d of %d blocks read in %.3f s", len(names), len(blocks), time.perf_counter() - begin)
+        self._change(lambda shelf: shelf.index.count_hits(names))
+
+    def _bytes_of(self, block: StoredBlock) -> bytearray | None:
+        """The content of a block; None if it went to make room, or cannot be trusted."""
+        if (row := self._rows.get(block.name)) is None:
+            return None
+        begin = time.perf_counter()
+        try:
+            data = self._folder.read(row.name, row.where)
+        except DamagedBlockError as error:
+            log.warning("disk: %s: %s; its %d tokens are computed anew", row.where.file, error, len(row.token_ids))
+            self._post(partial(self._forget, [row.name]))
+            self._change(lambda shelf: shelf.drop(row))
+            return None
+        seconds = time.perf_counter() - begin
+        self._post(partial(self._attached.speeds.observe_load, row.where.num_bytes, seconds))
+        return data
+
+    # ---- in the writer thread ----
+
+    def _open(self) -> float:
+        """Open the table, put it in order, and measure the disk: bytes a second. Raises StoreError, OSError."""
+        store = Store(self._store_file)
+        if store.is_read_only:
+            raise StoreReadOnlyError(store.notice, "")
+        self._shelf = KVShelf(store, self._folder, self._max_bytes)
+        self._shelf.sweep()
+        return self._folder.measure()
+
+    def _known(self) -> list[KVRow]:
+        assert self._shelf is not None
+        try:
+            return self._shelf.index.rows(self._attached.root.hex())
+        except StoreError as error:
+            log.warning("disk: nothing can be loaded: %s", error)
+            return []
+
+    def _write(self, blocks: Sequence[StoredBlock]) -> None:
+        tier = self._attached
+        size = max(1, BETWEEN_STEPS_BYTES // tier.block_bytes)
+        try:
+            for start in range(0, 0 if self._is_closed else len(blocks), size):
+                self._write_some(blocks[start : start + size])
+        except (OSError, StoreError, TimeoutError) as error:
+            log.warning("disk: blocks are not kept: %s", error)
+        finally:
+            self._post(partial(tier.end_write, blocks))
+
+    def _write_some(self, blocks: Sequence[StoredBlock]) -> None:
+        """Write what the pool still has of these blocks."""
+        assert self._shelf is not None
+        tier = self._attached
+        contents = self._ask(lambda: [tier.snapshot(block) for block in blocks])
+        rows = [self._write_one(block, data) for block, data in zip(blocks, contents, strict=True) if data is not None]
+        gone = self._shelf.add(rows)
+        self._post(partial(self._learn, rows))
+        self._post(partial(self._forget, gone))
+
+    def _write_one(self, block: StoredBlock, data: Bytes) -> KVRow:
+        return KVRow(
+            name=block.name,
+            fingerprint=self._attached.root.hex(),
+            parent=block.parent,
+            depth=block.depth,
+            token_ids=block.tokens,
+            where=self._folder.write(block.name, data),
+            tokens_per_s=self._attached.speeds.tokens_per_s,
+        )
+
+    def _close(self) -> None:
+        if self._shelf is not None:
+            self._shelf.close()
+
+    # ---- in any thread ----
+
+    @property
+    def _attached(self) -> DiskTier:
+        assert self._tier is not None
+        return self._tier
+
+    def _submit(self, executor: ThreadPoolExecutor, work: Job) -> None:
+        if not self._is_closed:
+            executor.submit(_reporting, work)
+
+    def _change(self, change: Callable[[KVShelf], None]) -> None:
+        """Have the writer thread change something of little weight in the table."""
+        assert self._shelf is not None
+        self._submit(self._writer, partial(change, self._shelf))
+
+    def _ask(self, function: Callable[[], T]) -> T:
+        """Have the engine's thread answer between two steps. Raises TimeoutError when it does not."""
+        answer: Future[T] = Future()
+        self._post(lambda: answer.set_result(function()))
+        return answer.result(ANSWER_S)
+
+
+def make_keeper(spec: HostSpec, post: Callable[[Job], None]) -> BlockKeeper | None:
+    """The keeper of a host; None where the settings, or a model without KV, want none."""
+    if not spec.settings.disk_cache_bytes or is_echo(spec.model):
+        return None
+    return BlockKeeper(spec.paths.store_file, spec.paths.kv_dir, spec.settings.disk_cache_bytes, post)
+
+
+def _reporting(work: Job) -> None:
+    """A border: what goes wrong beside the engine stays beside it."""
+    try:
+        work()
+    except Exception:
+        log.exception("disk: work on KV blocks failed")
