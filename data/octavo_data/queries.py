@@ -72,6 +72,7 @@ WHERE id = :id AND status = 'running'
 INTERRUPT_TURNS = """
 UPDATE turns SET status = 'interrupted', stop_reason = 'interrupted', ended_at = ? WHERE host = ? AND status = 'running'
 """
+RENAME_CHAT = "UPDATE chats SET title = iif(coalesce(?2, title) = title, ?1, title) WHERE id = ?3"
 # max(): a clock that was set back must not move a chat down the list.
 TOUCH_CHAT = "UPDATE chats SET updated_at = max(updated_at, ?) WHERE id = ?"
 TOUCH_CHAT_OF_TURN = f"{TOUCH_CHAT.removesuffix('?')}(SELECT chat_id FROM turns WHERE id = ?)"

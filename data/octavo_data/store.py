@@ -89,10 +89,10 @@ class Store:
             return queries.chat_of(row)
         raise refusals.no_chats()
 
-    def rename_chat(self, chat_id: str, title: str) -> None:
-        """Set the title, which counts as no activity; ChatNotFoundError."""
+    def rename_chat(self, chat_id: str, title: str, *, instead_of: str | None = None) -> None:
+        """Set the title, which counts as no activity; with `instead_of` only if it is that one. ChatNotFoundError."""
         with self._writing():
-            changed = self._conn.execute("UPDATE chats SET title = ? WHERE id = ?", (clean_text(title), chat_id))
+            changed = self._conn.execute(queries.RENAME_CHAT, (clean_text(title), instead_of, chat_id))
             if not changed.rowcount:
                 raise refusals.no_chat(chat_id)
 

@@ -13,6 +13,7 @@ import pytest
 from tests.app.host_stage import DEADLINE_S, LONG, HostStage, host_stage, until
 
 from octavo.client import Client
+from octavo.config import Settings
 from octavo.errors import HostError, RequestRejectedError
 from octavo.host import connection as host_connection
 from octavo.host import engine_thread, server
@@ -35,7 +36,7 @@ Load = Callable[[HostSpec], Loaded]
 
 @contextlib.asynccontextmanager
 async def host_inside(
-    monkeypatch: pytest.MonkeyPatch, load: Load, steps: Sequence[LoadStep] = ()
+    monkeypatch: pytest.MonkeyPatch, load: Load, steps: Sequence[LoadStep] = (), settings: Settings | None = None
 ) -> AsyncIterator[tuple[HostStage, Client, asyncio.Task[int]]]:
     """A host around `load`, which tells `steps` first, and a client of it; the task has the exit status."""
 
@@ -46,7 +47,7 @@ async def host_inside(
 
     monkeypatch.setattr(server, "load", tell_and_load)
     monkeypatch.setattr(server, "LAST_WORDS_S", 0.0)
-    async with host_stage() as stage:
+    async with host_stage(settings) as stage:
         spec = stage.spec("echo")
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(stage.paths.socket(spec.key)))

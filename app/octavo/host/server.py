@@ -17,6 +17,7 @@ from octavo.host.connection import Connection
 from octavo.host.engine_thread import EngineThread
 from octavo.host.loading import explain, load
 from octavo.host.store_thread import StoreThread
+from octavo.host.titles import Titles
 from octavo.host.turns import Turns
 from octavo.launcher import HostSpec
 from octavo.protocol import (
@@ -68,7 +69,8 @@ class Host:
         self._loop = asyncio.get_running_loop()
         self._engine = EngineThread(lambda: load(spec, self._hear_of_loading))
         self._store = StoreThread(spec.paths.store_file)
-        self._turns = Turns(spec, self._store, self._engine, self._rest)
+        titles = Titles(spec, self._store, self._engine, self._rest)
+        self._turns = Turns(spec, self._store, self._engine, titles, self._rest)
 
     async def run(self) -> int:
         """Serve until told to end; 0, or 1 when the model or the engine failed."""

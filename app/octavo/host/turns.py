@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from octavo.errors import OctavoError, RequestRejectedError
@@ -12,6 +12,7 @@ from octavo.host.connection import Connection
 from octavo.host.engine_thread import EngineThread
 from octavo.host.live_turn import Follower, LiveTurn
 from octavo.host.store_thread import StoreThread
+from octavo.host.titles import Titles
 from octavo.launcher import HostSpec
 from octavo.protocol import Rejected, Submit, Watch
 from octavo_data import ChatMovedError, ChatTrashedError, StoreError, TurnClosedError, TurnStatus
@@ -53,6 +54,7 @@ class Turns:
     spec: HostSpec  # its key is the host's name in the store
     store: StoreThread
     engine: EngineThread
+    titles: Titles
     on_idle: Callable[[], None]  # the last turn is over
     _running: dict[str, _Running] = field(default_factory=dict)
     _owed: dict[str, Ending] = field(default_factory=dict)  # ends that the store refused, tried again at each flush
@@ -62,8 +64,8 @@ class Turns:
 
     @property
     def is_busy(self) -> bool:
-        """Whether any turn is on its way."""
-        return bool(self._running)
+        """Whether any turn is on its way, or the title of its chat."""
+        return bool(self._running) or self.titles.is_busy
 
     def submit(self, connection: Connection, submit: Submit) -> None:
         """Start a turn; everything that comes of it goes to the client as frames."""
@@ -99,11 +101,12 @@ class Turns:
             if running.turn.unfollow(connection) and not running.submit.store and not running.turn.followers:
                 self._stop(running)
 
-    def on_events(self, events: Iterable[Event]) -> None:
+    def on_events(self, events: Sequence[Event]) -> None:
         """One step's events from the engine."""
         for event in events:
             if running := self._running.get(event.request_id):
                 running.turn.take(event)
+        self.titles.on_events(events)
 
     async def flush_for_ever(self) -> None:
         """Keep the store about a second behind what was said."""
@@ -116,6 +119,7 @@ class Turns:
     async def close(self, reason: StopReason, why: OctavoError) -> None:
         """End all turns with their text kept: as failed, or (ABORTED) as interrupted; those not begun are refused."""
         self._is_closing, self._refusal = True, why
+        await self.titles.close()
         running = self._all()
         for one in running:
             if one.is_preparing:
@@ -132,6 +136,8 @@ class Turns:
         try:
             await self._prepare(running)
             await self._finish(turn, await turn.ended)
+            if running.submit.chat_id is None:
+                self.titles.begin(turn.chat_id)
         except (OctavoError, StoreError) as error:
             turn.reject(error.message, error.remedy)
         except EngineError as error:
