@@ -55,23 +55,28 @@ def test_auto_says_what_does_not_fit(gpu: pytest.MonkeyPatch) -> None:
 
 
 def test_an_older_gpu_and_a_flash_attn_for_another_torch_are_named(gpu: pytest.MonkeyPatch) -> None:
-    gpu.setattr(torch.cuda, "get_device_capability", lambda _device: (7, 5))
-    assert "compute capability 8.0 (Ampere) or newer, not 7.5" in reason(shape())
+    with gpu.context() as older:
+        older.setattr(torch.cuda, "get_device_capability", lambda _device: (7, 5))
+        assert "compute capability 8.0 (Ampere) or newer, not 7.5" in reason(shape())
     gpu.setitem(sys.modules, "flash_attn", None)  # importing it raises ImportError
-    assert f"install it again, built for torch {torch.__version__}" in reason(shape())
+    choice = pick_attention(EngineConfig(), shape(), CUDA)
+    assert choice.reason.startswith("flash-attn does not import (")
+    assert choice.remedy == f"install it again, built for torch {torch.__version__}"
 
 
-def test_without_flash_attn_its_installation_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    assert reason(shape()) == "flash-attn is not installed (pip install 'octavo[flash]')"
+def test_without_flash_attn_its_installation_is_named(gpu: pytest.MonkeyPatch) -> None:
+    gpu.setattr(importlib.util, "find_spec", lambda _name: None)
+    assert pick_attention(EngineConfig(), shape(), CUDA) == AttentionChoice(
+        "sdpa", "flash-attn is not installed", is_slow=True, remedy="pip install 'octavo[flash]'"
+    )
 
 
 @pytest.mark.parametrize(("device", "why"), [(CPU, "runs on CUDA, not on cpu"), (CUDA, "octavo.flash.")])
 def test_flash_that_cannot_serve_is_refused_with_reason_and_remedy(
-    monkeypatch: pytest.MonkeyPatch, device: torch.device, why: str
+    gpu: pytest.MonkeyPatch, device: torch.device, why: str
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(ModelError, match=rf'set to flash, but flash-attn .*{why}.*; with attention = "auto"'):
+    gpu.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(ModelError, match=rf'set to flash, but flash-attn .*{why}.* with attention = "auto"'):
         pick_attention(EngineConfig(attention="flash"), shape(), device)
 
 

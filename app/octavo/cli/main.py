@@ -26,6 +26,7 @@ COMMANDS = {
     "models": Entry("octavo.cli.models", "Fetch, list and remove models."),
     "engine": Entry("octavo.cli.engine", "The background process that runs the model."),
     "bench": Entry("octavo.cli.bench", "Measure the engine on fixed work."),
+    "doctor": Entry("octavo.cli.doctor", "What is installed, chosen, slow or missing, and what to do."),
     "config": Entry("octavo.cli.config", "Show the settings and where their file is."),
 }
 OWN_OPTIONS = ("--help", "--version", "--demo")

@@ -4,11 +4,14 @@ import logging
 from dataclasses import dataclass, replace
 
 import torch
+from transformers import PreTrainedModel
 
 from octavo_engine.config import DEFAULT_BLOCK_SIZE, EngineConfig
 from octavo_engine.errors import ModelError
+from octavo_engine.runner.fast.weights import FastWeights, NotFastError, merge_weights
 from octavo_engine.runner.flash import FLASH_BLOCK_SIZE, why_not_flash
 from octavo_engine.runner.kv_cache import KVShape
+from octavo_engine.runner.routing import Probe
 
 log = logging.getLogger(__name__)
 BATCHED_TOKENS = {"cuda": 8192, "cpu": 256}
@@ -16,11 +19,12 @@ BATCHED_TOKENS = {"cuda": 8192, "cpu": 256}
 
 @dataclass(frozen=True, slots=True)
 class AttentionChoice:
-    """`name` is "flash" or "sdpa"; `is_slow` says that this device has a faster one, and `reason` what is missing."""
+    """`name` is "flash" or "sdpa"; `is_slow` says that this device has a faster one, whose lack `remedy` ends."""
 
     name: str
     reason: str
     is_slow: bool = False
+    remedy: str = ""
 
 
 def pick_device() -> torch.device:
@@ -46,20 +50,30 @@ def pick_attention(config: EngineConfig, shape: KVShape, device: torch.device) -
     """The attention of the setting, or the fastest that fits. Raises ModelError when the setting asks for too much."""
     if config.attention == "sdpa":
         return AttentionChoice("sdpa", "the setting attention says so")
-    problem = why_not_flash(shape, device, config.block_size or FLASH_BLOCK_SIZE)
-    if config.attention == "flash" and problem:
-        raise ModelError(
-            f'attention is set to flash, but {problem}; with attention = "auto" the engine takes what fits'
-        )
-    if problem:
-        return AttentionChoice("sdpa", problem, is_slow=device.type == "cuda")
-    return AttentionChoice("flash", "flash-attn takes this device, dtype and head size")
+    obstacle = why_not_flash(shape, device, config.block_size or FLASH_BLOCK_SIZE)
+    if obstacle is None:
+        return AttentionChoice("flash", "flash-attn takes this device, dtype and head size")
+    if config.attention == "flash":
+        remedy = 'with attention = "auto" the engine takes what fits'
+        remedy = f"{obstacle.remedy}; or {remedy}" if obstacle.remedy else remedy
+        raise ModelError(f"attention is set to flash, but {obstacle.reason}: {remedy}")
+    return AttentionChoice("sdpa", obstacle.reason, is_slow=device.type == "cuda", remedy=obstacle.remedy)
+
+
+def pick_fast_weights(
+    model: PreTrainedModel, probe: Probe, max_model_len: int, attention: AttentionChoice
+) -> FastWeights:
+    """The merged weights of the fast path. Raises NotFastError with the reason why the model takes the general one."""
+    if attention.name != "flash":
+        raise NotFastError(f"the fast path is built on flash-attn, and attention is {attention.name}")
+    return merge_weights(model, probe.specs, max_model_len)
 
 
 def settle(config: EngineConfig, attention: AttentionChoice, device: torch.device) -> EngineConfig:
     """Fill in what depends on the device and its attention, and log why it is this attention."""
     level = logging.WARNING if attention.is_slow else logging.INFO
-    log.log(level, "attention: %s, because %s", attention.name, attention.reason)
+    remedy = f" ({attention.remedy})" if attention.remedy else ""
+    log.log(level, "attention: %s, because %s%s", attention.name, attention.reason, remedy)
     block_size = config.block_size or (FLASH_BLOCK_SIZE if attention.name == "flash" else DEFAULT_BLOCK_SIZE)
     tokens = config.max_num_batched_tokens or max(BATCHED_TOKENS.get(device.type, 256), config.max_num_seqs)
     return replace(config, block_size=block_size, max_num_batched_tokens=tokens)

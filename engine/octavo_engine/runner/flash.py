@@ -16,36 +16,44 @@ FLASH_BLOCK_SIZE = 256
 OLDEST_CAPABILITY = (8, 0)
 
 
-def why_not_flash(shape: KVShape, device: torch.device, block_size: int) -> str:
-    """Why flash-attn cannot serve this cache; empty when it can."""
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why something cannot be used here, and what would change that ("" when nothing does)."""
+
+    reason: str
+    remedy: str = ""
+
+
+def why_not_flash(shape: KVShape, device: torch.device, block_size: int) -> Obstacle | None:
+    """What keeps flash-attn from serving this cache, if anything does."""
     if device.type != "cuda":
-        return f"flash-attn runs on CUDA, not on {device.type}"
-    if problem := _why_no_import():
-        return problem
+        return Obstacle(f"flash-attn runs on CUDA, not on {device.type}")
     capability = torch.cuda.get_device_capability(device)
     if capability < OLDEST_CAPABILITY:
-        return (
-            f"flash-attn needs a GPU of compute capability 8.0 (Ampere) or newer, not {capability[0]}.{capability[1]}"
-        )
+        found = ".".join(map(str, capability))
+        return Obstacle(f"flash-attn needs a GPU of compute capability 8.0 (Ampere) or newer, not {found}")
     if shape.dtype not in (torch.float16, torch.bfloat16):
-        return f"flash-attn computes in float16 or bfloat16, not {str(shape.dtype).removeprefix('torch.')}"
+        name = str(shape.dtype).removeprefix("torch.")
+        return Obstacle(f"flash-attn computes in float16 or bfloat16, not {name}", 'set dtype = "auto"')
     if shape.head_dim > 256 or shape.head_dim % 8:
-        return f"flash-attn takes heads of up to 256 in steps of 8, not {shape.head_dim}"
+        return Obstacle(f"flash-attn takes heads of up to 256 in steps of 8, not {shape.head_dim}")
     if block_size % FLASH_BLOCK_SIZE:
-        return f"flash-attn reads blocks of a multiple of {FLASH_BLOCK_SIZE} tokens, not {block_size}"
-    return ""
+        reason = f"flash-attn reads blocks of a multiple of {FLASH_BLOCK_SIZE} tokens, not {block_size}"
+        return Obstacle(reason, "leave block_size out of config.toml")
+    return _why_no_import()
 
 
-def _why_no_import() -> str:
-    """Why flash-attn cannot be used by this Python and torch; empty when it can."""
+def _why_no_import() -> Obstacle | None:
+    """What keeps this Python and torch from using flash-attn, if anything does."""
     if importlib.util.find_spec("flash_attn") is None:
-        return "flash-attn is not installed (pip install 'octavo[flash]')"
+        return Obstacle("flash-attn is not installed", "pip install 'octavo[flash]'")
     try:
         importlib.import_module("flash_attn")
-    except (ImportError, OSError) as error:  # built for another torch
+    except (ImportError, OSError) as error:
         reason = str(error).split("\n")[0]
-        return f"flash-attn does not import ({reason}): install it again, built for torch {torch.__version__}"
-    return ""
+        remedy = f"install it again, built for torch {torch.__version__}"
+        return Obstacle(f"flash-attn does not import ({reason})", remedy)
+    return None
 
 
 @dataclass(slots=True)

@@ -16,7 +16,15 @@ from octavo_engine.runner import flash, routing
 from octavo_engine.runner.attention import AttentionBackend, SDPABackend
 from octavo_engine.runner.block_bytes import BlockBytes
 from octavo_engine.runner.chat_format import TransformersFormat
-from octavo_engine.runner.choice import pick_attention, pick_device, pick_dtype, settle
+from octavo_engine.runner.choice import (
+    AttentionChoice,
+    pick_attention,
+    pick_device,
+    pick_dtype,
+    pick_fast_weights,
+    settle,
+)
+from octavo_engine.runner.fast.weights import NotFastError
 from octavo_engine.runner.fingerprint import fingerprint
 from octavo_engine.runner.kv_cache import KVCache
 from octavo_engine.runner.model_runner import TransformersRunner
@@ -64,7 +72,7 @@ def build_engine(
     config, is_flash = settle(config, attention, model.device), attention.name == "flash"
     assert config.block_size is not None
     assert config.max_num_batched_tokens is not None
-    weights = find_fast_weights(model, probe, max_model_len) if is_flash else None
+    weights = find_fast_weights(model, probe, max_model_len, attention)
     num_blocks = pick_num_blocks(measure(model, config), shape, config, max_model_len)
     cache = KVCache(shape, num_blocks, config.block_size, model.device)
     backend = make_backend(cache, is_flash)
@@ -92,12 +100,12 @@ def make_backend(cache: KVCache, is_flash: bool) -> AttentionBackend:
     return flash.FlashBackend(cache) if is_flash else SDPABackend(cache)
 
 
-def find_fast_weights(model: PreTrainedModel, probe: routing.Probe, max_model_len: int) -> "FastWeights | None":
+def find_fast_weights(
+    model: PreTrainedModel, probe: routing.Probe, max_model_len: int, attention: AttentionChoice
+) -> "FastWeights | None":
     """The merged weights of a model of Llama's structure; None, with the reason in the log, for any other."""
-    from octavo_engine.runner.fast.weights import NotFastError, merge_weights
-
     try:
-        return merge_weights(model, probe.specs, max_model_len)
+        return pick_fast_weights(model, probe, max_model_len, attention)
     except NotFastError as error:
         log.info("%s takes the general path: %s", type(model).__name__, error)
         return None
