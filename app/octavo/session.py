@@ -9,7 +9,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from octavo.changes import (
     Change,
@@ -24,13 +23,14 @@ from octavo.changes import (
     TurnsReplaced,
 )
 from octavo.client import Client
+from octavo.desk import Desk
 from octavo.errors import OctavoError, RequestRejectedError
 from octavo.listeners import Listeners
 from octavo.protocol import Accepted, Notice, TurnDelta, TurnFinished, TurnPreempted, TurnStarted
 from octavo.reply import Reply, ReplyFrame
 from octavo.store_errors import naming_store_errors
 from octavo.turn_view import TurnView, is_up_to_date
-from octavo_data import Chat, Store, StoreError, TurnStatus
+from octavo_data import Chat, StoreError, TurnStatus
 from octavo_engine.params import SamplingParams
 
 __all__ = [  # the user interface finds all of it here
@@ -43,36 +43,21 @@ Callback = Callable[[Change], None]
 UNTITLED = "New chat"
 
 
-class Desk(Protocol):
-    """What a session needs of its workspace."""
-
-    @property
-    def store(self) -> Store:
-        """For reading."""
-        ...
-
-    async def client(self) -> Client:
-        """The connection to the host, which is started if need be. Raises OctavoError."""
-        ...
-
-    def accepted(self, session: "Session") -> None:
-        """A turn of the session was stored: it is the most recent one now."""
-        ...
-
-
 class Session:
     """One chat, stored or new: its turns, its unsent draft and the turn that runs.
 
     Make one through `Workspace.new` or `Workspace.open`. `draft` is the unsent text of the composer: the user
     interface reads it when the session comes into view and writes it as it is typed. `system` (for a new chat only)
     and `params` are used by the next `ask`. `error` is the reason of the state `failed`, "" otherwise, with `remedy`.
-    `updated_at` is the time of the last activity in seconds since the epoch.
+    `updated_at` is the time of the last activity in seconds since the epoch. `model` is the one that the chat was begun
+    with, "" for a new one.
     """
 
     def __init__(self, desk: Desk, chat: Chat | None = None, *, system: str = "") -> None:
         self._desk = desk
         self.chat_id = chat.id if chat else None
         self.title = chat.title if chat else UNTITLED
+        self.model = chat.model if chat else ""
         self.updated_at = chat.updated_at / 1e3 if chat else time.time()
         self.is_pinned = chat is not None and chat.is_pinned
         self.system = chat.system if chat else system
@@ -163,6 +148,10 @@ class Session:
         if self.is_loaded and self._turns and self._turns[-1].is_running and not self.is_busy:
             self._task = asyncio.create_task(self._rejoin(client), name="octavo-session")
 
+    def notice(self, text: str, remedy: str) -> None:
+        """Tell whoever looks something that a person should know."""
+        self._listeners.tell(Noticed(text, remedy))
+
     async def aclose(self) -> None:
         """Look away; the turn goes on in the host."""
         if self._task:
@@ -191,7 +180,7 @@ class Session:
             await self._listen(turn)
 
     async def _submit(self, turn: TurnView) -> None:
-        client = await self._desk.client()
+        client = await self._desk.client(self)
         system = self.system if self.chat_id is None and self.system else None
         reply = client.submit(turn.prompt, chat_id=self.chat_id, system=system, params=self.params)
         self._live = (client, reply)
@@ -204,9 +193,12 @@ class Session:
         self.chat_id = chat_id
         self.updated_at = time.time()
         try:
-            self._set_title(self._desk.store.chat(chat_id).title)
+            chat = self._desk.store.chat(chat_id)
         except StoreError as error:
-            self._listeners.tell(Noticed(error.message, error.remedy))
+            self.notice(error.message, error.remedy)
+        else:
+            self.model = chat.model
+            self._set_title(chat.title)
         self._desk.accepted(self)
 
     async def _rejoin(self, client: Client) -> None:
@@ -253,7 +245,7 @@ class Session:
                 turn.append(frame)
                 self._listeners.tell(TextAppended(self._turns.index(turn), frame.text))
             case Notice():
-                self._listeners.tell(Noticed(frame.text, frame.remedy))
+                self.notice(frame.text, frame.remedy)
             case TurnFinished():
                 turn.finish(frame)
                 self._end(turn, frame.error)

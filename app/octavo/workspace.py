@@ -1,4 +1,4 @@
-"""All sessions of one user interface over one store and one host: the list, the host's state, reconnecting."""
+"""All sessions of one user interface over one store and the hosts of their models: the list, who answers whom."""
 
 import asyncio
 import contextlib
@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from octavo import launcher
 from octavo.client import Client
 from octavo.config import Settings
 from octavo.errors import OctavoError
+from octavo.going_on import GoingOn, going_on
+from octavo.host_link import HostLink
 from octavo.host_lock import reap
 from octavo.host_view import HostState, HostView
 from octavo.listeners import Listeners
@@ -27,7 +28,7 @@ POLL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class HostChanged:
-    """`Workspace.host` is another one now."""
+    """A host of this workspace fares otherwise now."""
 
     host: HostView
 
@@ -41,9 +42,10 @@ WorkspaceChange = HostChanged | SessionsChanged
 
 
 class Workspace:
-    """Owns the store (which it reads) and the client; hands out one Session per chat, always the same one.
+    """Owns the store (which it reads) and the connections; hands out one Session per chat, always the same one.
 
-    Without a host it is for reading: an ask then raises why there is none and what to do. `host` says how it fares.
+    A chat goes on with its own model, if that is here; `host_of` says how its host fares. Without a host it is for
+    reading: an ask then raises why there is none and what to do.
     """
 
     def __init__(self, settings: Settings, paths: Paths) -> None:
@@ -52,9 +54,8 @@ class Workspace:
         self._paths = paths
         with naming_store_errors():
             self.store = Store(paths.store_file)
-        self.host = HostView(model=settings.model)
-        self._client: Client | None = None
-        self._connecting: asyncio.Task[Client] | None = None
+        self._links = {settings.model: self._new_link(settings)}  # by the host's model
+        self._models: dict[str, str] = {}  # by a chat's own model the one that it goes on with
         self._polling: asyncio.Task[None] | None = None
         self._listeners = Listeners[WorkspaceChange]()
         self._new: list[Session] = []
@@ -92,44 +93,55 @@ class Workspace:
         session = self._stored.setdefault(chat.id, Session(self, chat))
         if not session.is_loaded:
             session.load()
-        if self._client and not self._client.closed.is_set():
-            session.follow(self._client)
+        self._go_on(session)
+        if client := self._link(session).live:
+            session.follow(client)
+        elif session.turns and session.turns[-1].is_running:
+            self._link(session).connect()
         return session
 
     async def start(self) -> None:
         """Begin connecting (and starting the host if need be) and watching the store; returns at once."""
         self._polling = self._polling or asyncio.create_task(self._poll(), name="octavo-workspace")
-        self._connect()
+        self._link(None).connect()
 
     async def aclose(self) -> None:
-        """Let go of the host and the store; running turns go on in the host."""
-        tasks = [task for task in (self._polling, self._connecting) if task]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Let go of the hosts and the store; running turns go on in the hosts."""
+        if self._polling:
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
         await asyncio.gather(*(session.aclose() for session in self.sessions))
-        if self._client:
-            await self._client.aclose()
+        await asyncio.gather(*(link.aclose() for link in self._links.values()))
         self.store.close()
 
     def subscribe(self, callback: Callable[[WorkspaceChange], None]) -> Callable[[], None]:
         """Call `callback` with each change, in the event loop; it must return quickly. Returns the way out."""
         return self._listeners.add(callback)
 
-    async def engine_status(self) -> EngineStatus | None:
-        """How the engine fares; None without a host whose model is loaded (none is started for this)."""
-        if self._client and not self._client.closed.is_set():
+    @property
+    def host(self) -> HostView:
+        """How the host of the current model fares, which new chats speak with."""
+        return self.host_of(None)
+
+    def host_of(self, session: Session | None) -> HostView:
+        """How the host fares that a session goes on with."""
+        return self._link(session).view
+
+    async def engine_status(self, session: Session | None = None) -> EngineStatus | None:
+        """How that host's engine fares; None while its model is not loaded (none is started for this)."""
+        if client := self._link(session).live:
             with contextlib.suppress(OctavoError):
-                return await self._client.status()
+                return await client.status()
         return None
 
     # ---- for the sessions ----
 
-    async def client(self) -> Client:
-        """The connection to the host, which is started if need be. Raises OctavoError."""
-        if self._client and not self._client.closed.is_set() and not self._client.failure:
-            return self._client
-        return await asyncio.shield(self._connect())
+    async def client(self, session: Session) -> Client:
+        """The connection to the host that the session goes on with, which is started if need be. Raises OctavoError."""
+        choice = self._go_on(session)
+        if choice.notice:
+            session.notice(choice.notice, choice.remedy)
+        return await self._link(session).client()
 
     def accepted(self, session: Session) -> None:
         """A turn of the session was stored: it is the most recent one now."""
@@ -139,39 +151,28 @@ class Workspace:
             self._stored[session.chat_id] = session
         self._listeners.tell(SessionsChanged())
 
-    # ---- the host ----
+    # ---- the hosts ----
 
-    def _connect(self) -> "asyncio.Task[Client]":
-        """The attempt that is on its way, or a new one."""
-        if self._connecting is None or self._connecting.done():
-            self._connecting = asyncio.create_task(self._reconnect(), name="octavo-connect")
-            self._connecting.add_done_callback(lambda task: task.cancelled() or task.exception())  # `host` tells it
-        return self._connecting
+    def _go_on(self, session: Session) -> GoingOn:
+        """With which model the session goes on from now."""
+        choice = going_on(session.model, self._settings, self._paths)
+        self._models[session.model] = choice.settings.model
+        if choice.settings.model not in self._links:
+            self._links[choice.settings.model] = self._new_link(choice.settings)
+        return choice
 
-    async def _reconnect(self) -> Client:
-        self._set_host(HostView(model=self._settings.model))
-        try:
-            client = await launcher.connect(self._settings, self._paths)
-        except OctavoError as error:
-            self._set_host(HostView.failed(self._settings.model, error))
-            raise
-        if self._client:
-            await self._client.aclose()
-        self._client = client
-        client.subscribe(lambda: self._look_at(client))
-        self._look_at(client)
+    def _new_link(self, settings: Settings) -> HostLink:
+        return HostLink(settings, self._paths, lambda view: self._listeners.tell(HostChanged(view)), self._follow_all)
+
+    def _link(self, session: Session | None) -> HostLink:
+        """The connection that a session goes on over, as far as that was asked; the current model's for the others."""
+        model = self._models.get(session.model) if session else None
+        return self._links[model or self._settings.model]
+
+    def _follow_all(self, link: HostLink, client: Client) -> None:
         for session in self._stored.values():
-            session.follow(client)
-        return client
-
-    def _look_at(self, client: Client) -> None:
-        if client is self._client:
-            self._set_host(HostView.of(client))
-
-    def _set_host(self, host: HostView) -> None:
-        if host != self.host:
-            self.host = host
-            self._listeners.tell(HostChanged(host))
+            if self._link(session) is link:
+                session.follow(client)
 
     # ---- the store ----
 
@@ -211,8 +212,8 @@ class Workspace:
             self._stored[chat.id] = Session(self, chat)
             return
         session.refresh(chat)
-        if self._client and not self._client.closed.is_set():
-            session.follow(self._client)
+        if client := self._link(session).live:
+            session.follow(client)
 
     def _drop_removed(self, chats: Sequence[Chat]) -> None:
         known = {chat.id for chat in chats}

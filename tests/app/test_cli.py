@@ -13,6 +13,7 @@ import pytest
 
 from octavo.host_lock import running_hosts
 from octavo.paths import Paths
+from octavo_data import Store
 
 LONG = "word " * 400
 
@@ -211,11 +212,29 @@ def test_a_chat_goes_on_and_is_shown(octavo: Run, echo: str) -> None:
     assert first["chat_id"] in octavo("chats").stdout
 
 
-def test_a_chat_does_not_change_its_model(octavo: Run, echo: str) -> None:
+def test_a_chat_goes_on_with_its_own_model_unless_another_is_named(octavo: Run, echo: str) -> None:
     octavo("-m", echo, "one")
-    done = octavo("-c", "-m", "echo", "two")
-    assert done.returncode == 2
-    assert f"speaks with {echo}" in done.stderr
+    assert json.loads(octavo("-c", "--json", "two").stdout)["model"] == echo
+    done = octavo("-c", "-m", "echo", "--json", "three")
+    assert (json.loads(done.stdout)["model"], done.stderr) == ("echo", "")
+    assert json.loads(octavo("-c", "--json", "four").stdout)["model"] == echo
+    octavo("engine", "stop", "-m", "echo")
+
+
+def test_a_chat_whose_model_is_gone_goes_on_with_the_current_one_and_says_so(
+    octavo: Run, echo: str, tmp_path: Path
+) -> None:
+    paths = Paths.below(tmp_path)
+    paths.config_dir.mkdir()
+    paths.config_file.write_text(f'model = "{echo}"\n')
+    with Store(paths.store_file) as store:
+        store.create_chat(title="Old", model="hf:Nobody/Nothing")
+    done = octavo("-c", "hello")
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert done.stderr == (
+        f"octavo: hf:Nobody/Nothing, which this chat was begun with, cannot be used here, so {echo} goes on. "
+        "Fetch it: octavo models pull hf:Nobody/Nothing\n"
+    )
 
 
 def test_an_unstored_turn_leaves_no_trace(octavo: Run, echo: str) -> None:

@@ -168,7 +168,7 @@ async def test_a_lost_host_interrupts_the_turn_and_the_next_ask_starts_another(s
     session = workspace.new()
     turn = await session.ask(LONG)
     await until(lambda: turn.reply)
-    client = await workspace.client()
+    client = await workspace.client(session)
     kill(client)
     await until(lambda: workspace.host.state is HostState.LOST)
     await end_of(session)
@@ -287,7 +287,7 @@ async def test_an_ask_whose_host_dies_before_it_answers_gives_the_prompt_back(st
     workspace = await stage.workspace(SLOW)
     await until(lambda: workspace.host.state is HostState.READY)
     session = workspace.new()
-    kill(await workspace.client())
+    kill(await workspace.client(session))
     with pytest.raises(HostLostError):
         await session.ask("Hello?")
     assert session.draft == "Hello?"

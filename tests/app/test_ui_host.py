@@ -12,7 +12,8 @@ from textual.pilot import Pilot
 from octavo.config import Settings
 from octavo.launcher import connect
 from octavo.paths import Paths
-from octavo.ui.app import OctavoApp, run
+from octavo.ui.app import OctavoApp
+from octavo.ui.run import run
 from octavo.ui.status_line import StatusLine
 from octavo.workspace import HostState, Workspace
 from octavo_data import Store

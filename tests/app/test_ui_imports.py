@@ -23,7 +23,7 @@ def test_the_ui_runs_without_torch_and_transformers() -> None:
 
 
 def test_importing_the_ui_brings_no_heavy_module() -> None:
-    script = "import sys, octavo.ui.app; print(*sys.modules)"
+    script = "import sys, octavo.ui.run; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     heavy = {"torch", "transformers", "numpy", "sqlite_utils", "pygments", "markdown_it", "tree_sitter", "jinja2"}
     assert not heavy & set(done.stdout.split())

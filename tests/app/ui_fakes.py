@@ -119,7 +119,7 @@ class FakeWorkspace(Workspace):
     notice = ""
 
     def __init__(self, *sessions: FakeSession, host: HostView = READY) -> None:
-        self.host = host
+        self.fake_host = host
         self._fake_sessions = list(sessions)
         self._hearers: list[Callable[[WorkspaceChange], None]] = []
         self.is_closed = False
@@ -144,7 +144,10 @@ class FakeWorkspace(Workspace):
     async def aclose(self) -> None:
         self.is_closed = True
 
-    async def engine_status(self) -> EngineStatus | None:
+    def host_of(self, session: Session | None) -> HostView:
+        return self.fake_host
+
+    async def engine_status(self, session: Session | None = None) -> EngineStatus | None:
         if self.host.state is not HostState.READY:
             return None
         blocks = BlockCounts(total=512, free=400, cached=64, used=48, shared=12)
@@ -169,5 +172,5 @@ class FakeWorkspace(Workspace):
             callback(change)
 
     def set_host(self, host: HostView) -> None:
-        self.host = host
+        self.fake_host = host
         self.tell(HostChanged(host))

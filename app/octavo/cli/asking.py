@@ -16,6 +16,7 @@ from octavo.cli.setup import load, with_model
 from octavo.client import Client
 from octavo.config import Settings
 from octavo.errors import HostError, OctavoError
+from octavo.going_on import going_on
 from octavo.launcher import HostSpec, connect
 from octavo.paths import Paths
 from octavo.protocol import Accepted, Notice, TurnDelta, TurnFinished
@@ -74,16 +75,17 @@ def answer(question: Question, *, is_json: bool, is_usage: bool) -> int:
 
 
 def _choose_chat(question: Question, settings: Settings, paths: Paths) -> tuple[str | None, Settings]:
-    """The chat to go on with, and the settings with its model or the one that was asked for."""
+    """The chat to go on with, and the settings with the model that was asked for, its own, or the current one."""
     if not (question.is_next or question.chat_id):
         return None, with_model(settings, question.model)
     with Store(paths.store_file) as store:
         chat = store.chat(question.chat_id) if question.chat_id else store.last_chat()
-    settings = with_model(settings, question.model or chat.model)
-    if settings.model != chat.model:
-        # its token ids mean other words there
-        raise click.UsageError(f"This chat speaks with {chat.model}; leave -m out, or begin a new chat.")
-    return chat.id, settings
+    if question.model:
+        return chat.id, with_model(settings, question.model)
+    choice = going_on(chat.model, with_model(settings, None), paths)
+    if choice.notice:
+        click.echo(f"octavo: {OctavoError(plain(choice.notice), plain(choice.remedy))}", err=True)
+    return chat.id, choice.settings
 
 
 async def _ask(

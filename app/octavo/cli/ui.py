@@ -25,14 +25,14 @@ def open_ui(model: str | None) -> int:
     with contextlib.suppress(OctavoError):  # a wrong model name: the UI says so
         settings = with_model(settings, model)
     asyncio.run(_prepare(settings, paths))
-    from octavo.ui.app import run
+    from octavo.ui.run import run
 
     return run(settings, paths)
 
 
 async def _prepare(settings: Settings, paths: Paths) -> None:
     """Start the host, whose process must not inherit the terminal of the UI, and import the UI meanwhile."""
-    importing = asyncio.to_thread(importlib.import_module, "octavo.ui.app")
+    importing = asyncio.to_thread(importlib.import_module, "octavo.ui.run")
     await asyncio.gather(importing, _start_host(settings, paths))
 
 

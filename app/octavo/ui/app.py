@@ -1,7 +1,6 @@
 """The terminal UI: the list of chats, the chat in view, and what the keys do."""
 
 import logging
-import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from time import monotonic
@@ -15,19 +14,17 @@ from textual.content import Content
 from textual.widgets import Static
 from textual.worker import Worker, WorkerState
 
-from octavo.config import Settings
 from octavo.errors import OctavoError
-from octavo.paths import Paths
 from octavo.session import Change, Noticed, Session, TextAppended, TurnEnded, TurnRefused, TurnsReplaced
 from octavo.ui.chat_list import ChatList
 from octavo.ui.chat_view import ChatView
 from octavo.ui.messages import HandlerFailed, SessionChanged, WorkspaceChanged
-from octavo.ui.plain import encodable, plain
+from octavo.ui.plain import encodable
 from octavo.ui.status_line import KeyLine, StatusLine
 from octavo.ui.sturdy import Sturdy
 from octavo.ui.theme import LAMPLIGHT
-from octavo.ui.words import cached_words, sentences, title_of
-from octavo.workspace import HostChanged, Workspace, WorkspaceChange
+from octavo.ui.words import cached_words, sentences
+from octavo.workspace import HostChanged, HostView, Workspace, WorkspaceChange
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +64,7 @@ class OctavoApp(Sturdy, App[int]):
         self._drawn_at = 0.0
         self._is_poll_due = False
         self.chats = ChatList()
-        self.view = ChatView(lambda: workspace.host, workspace.notice)
+        self.view = ChatView(self._host, workspace.notice)
         self.status = StatusLine(id="status")
         self.keys = KeyLine(id="keys")
 
@@ -155,10 +152,14 @@ class OctavoApp(Sturdy, App[int]):
             self._is_list_due = False
             self.chats.update_sessions(self.workspace.sessions, session)
         self.view.draw()
-        self.status.host = self.workspace.host
+        self.status.host = self._host()
         if session is not None:
             self.status.rate = f"{session.tokens_per_s:.1f} tok/s" if session.tokens_per_s else ""
             self.status.cached = cached_words(session.turns)
+
+    def _host(self) -> HostView:
+        """The host of the chat in view."""
+        return self.workspace.host_of(self.view.session)
 
     def _poll(self) -> None:
         is_busy = any(session.is_busy for session in self._heard)
@@ -168,7 +169,7 @@ class OctavoApp(Sturdy, App[int]):
 
     @work(exclusive=True, group="poll", exit_on_error=False)
     async def _ask_status(self) -> None:
-        status = await self.workspace.engine_status()
+        status = await self.workspace.engine_status(self.view.session)
         self.status.blocks = f"{status.blocks.used:,}/{status.blocks.total:,} blocks" if status else ""
 
     # ---- which chat is shown ----
@@ -292,22 +293,3 @@ class OctavoApp(Sturdy, App[int]):
         if self.view.session is not None:
             self.view.trouble(self.view.session, text)
         self.view.banner.say(text)
-
-
-def run(settings: Settings, paths: Paths) -> int:
-    """Run the UI until it is quit; returns the exit code. Raises OctavoError when the store cannot be opened."""
-    workspace = Workspace(settings, paths)
-    paths.log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    logging.basicConfig(filename=paths.log_file, level=logging.WARNING)  # stderr is the screen
-    app = OctavoApp(workspace, log_file=paths.log_file)
-    app.run()
-    if app.return_code:
-        _save_drafts(workspace)
-    return app.return_code or 0
-
-
-def _save_drafts(workspace: Workspace) -> None:
-    """The UI has died of a bug: put what was typed and not sent where it can be copied."""
-    for session in workspace.sessions:
-        if session.draft.strip():
-            sys.stderr.write(f"octavo: not sent in {title_of(session)}:\n{plain(session.draft)}\n")
