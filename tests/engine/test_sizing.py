@@ -9,11 +9,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.engine.architectures import build
 
 from octavo_engine.config import EngineConfig
 from octavo_engine.errors import ModelError
+from octavo_engine.runner import routing
 from octavo_engine.runner.kv_cache import KVShape
-from octavo_engine.runner.sizing import GRAPH_BYTES, Memory, measure, pick_num_blocks, step_bytes
+from octavo_engine.runner.rehearsal import largest_batch, rehearse
+from octavo_engine.runner.sizing import (
+    GRAPH_BYTES,
+    SAMPLING_BYTES,
+    Memory,
+    gpu_memory,
+    measure,
+    pick_num_blocks,
+    reckon_step_bytes,
+)
 
 SHAPE = KVShape(num_layers=2, num_kv_heads=2, head_dim=8, dtype=torch.float32)  # 256 bytes a token
 BLOCK = 16 * 256
@@ -103,22 +114,76 @@ def fake_model(device: str) -> Any:
     return SimpleNamespace(device=torch.device(device), dtype=torch.bfloat16, config=config)
 
 
-def test_a_gpu_keeps_its_share_and_a_steps_needs_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """100 GB, 30 taken by weights and others; 90 % may be used; a step needs activations, sampling and graphs."""
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """100 GB, 30 of them taken by weights and others."""
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (70 * GB, 100 * GB))
-    config = EngineConfig(max_num_batched_tokens=1000, max_num_seqs=10)
-    step = 1000 * (2 * 1000 + 8 * 500) * 2 * 2 + 10 * 2000 * 16 + GRAPH_BYTES
-    assert step_bytes(fake_model("cuda"), config) == step
-    assert measure(fake_model("cuda"), config) == Memory("cuda", 100 * GB, 70 * GB, 60 * GB - step)
+    return monkeypatch
 
 
-def test_a_gpu_that_others_fill_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (5 * GB, 100 * GB))
-    assert measure(fake_model("cuda"), EngineConfig(max_num_batched_tokens=1000)).room == 0
+CONFIG = EngineConfig(max_num_batched_tokens=1000, max_num_seqs=10)
+SAMPLING = 10 * 2000 * SAMPLING_BYTES
+
+
+def test_a_gpu_keeps_its_share_and_what_a_step_was_measured_to_take(gpu: pytest.MonkeyPatch) -> None:
+    """90 % may be used, so 60 GB more."""
+    memory = gpu_memory(fake_model("cuda"), CONFIG, 3 * GB)
+    assert memory == Memory("cuda", 100 * GB, 70 * GB, 57 * GB - SAMPLING - GRAPH_BYTES)
+
+
+def test_a_step_that_could_not_be_measured_is_reckoned(gpu: pytest.MonkeyPatch) -> None:
+    step = 1000 * (2 * 1000 + 8 * 500) * 2 * 2
+    assert reckon_step_bytes(fake_model("cuda"), CONFIG) == step
+    assert gpu_memory(fake_model("cuda"), CONFIG, None).room == 60 * GB - step - SAMPLING - GRAPH_BYTES
+
+
+def test_a_gpu_that_others_fill_has_no_room(gpu: pytest.MonkeyPatch) -> None:
+    gpu.setattr(torch.cuda, "mem_get_info", lambda _device: (5 * GB, 100 * GB))
+    assert gpu_memory(fake_model("cuda"), CONFIG, GB).room == 0
 
 
 def test_the_cpu_may_give_what_the_system_has_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=16 * GB, available=7 * GB))
-    assert measure(fake_model("cpu"), EngineConfig()) == Memory("cpu", 16 * GB, 7 * GB, 7 * GB)
+    found = measure(fake_model("cpu"), CONFIG, SHAPE, 300, is_flash=False)
+    assert found == Memory("cpu", 16 * GB, 7 * GB, 7 * GB)
+
+
+# ---- the rehearsal of the largest step ----
+
+
+def test_the_largest_batch_has_all_tokens_in_rows_that_fit_the_context_and_blocks_of_their_own() -> None:
+    batch, num_blocks = largest_batch(num_tokens=700, max_model_len=300, block_size=16)
+    assert batch.query_lens == batch.context_lens == [300, 300, 100]
+    assert num_blocks == 19 + 19 + 7
+    assert len(set(batch.slots)) == 700
+    assert max(batch.slots) < num_blocks * 16
+
+
+def test_the_rehearsal_runs_the_whole_step_and_gives_its_peak(gpu: pytest.MonkeyPatch) -> None:
+    """On the CPU, with the counters of a GPU replaced."""
+    gpu.setattr(torch.cuda, "reset_peak_memory_stats", lambda _device: None)
+    gpu.setattr(torch.cuda, "memory_reserved", lambda _device: 5)
+    gpu.setattr(torch.cuda, "max_memory_reserved", lambda _device: 12)
+    gpu.setattr(torch.cuda, "synchronize", lambda _device: None)
+    routing.register()
+    model = build("Qwen3Config", {"head_dim": 32}, routing.ATTENTION_NAME)
+    lengths: list[int] = []
+    model.register_forward_pre_hook(
+        lambda _module, _args, kwargs: lengths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+    )
+    shape = routing.probe(model).shape
+    assert rehearse(model, shape, 16, num_tokens=700, max_model_len=512, is_flash=False) == 7
+    assert lengths == [4, 700]
+    backends = [module.octavo_backend for module in model.modules() if hasattr(module, "octavo_backend")]
+    assert backends
+    assert not any(hasattr(backend, "_cache") for backend in backends)
+
+
+def test_a_rehearsal_that_does_not_fit_leaves_the_reckoning(gpu: pytest.MonkeyPatch) -> None:
+    def fill(*_: object) -> int:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    gpu.setattr("octavo_engine.runner.rehearsal._peak_bytes", fill)
+    model = build("Qwen3Config", {"head_dim": 32}, "eager")
+    assert rehearse(model, SHAPE, 16, num_tokens=1, max_model_len=1, is_flash=False) is None

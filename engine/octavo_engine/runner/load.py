@@ -12,8 +12,8 @@ from octavo_engine.block_manager import BlockManager
 from octavo_engine.config import EngineConfig
 from octavo_engine.engine import Engine
 from octavo_engine.loaded import Loaded, LoadStep, ModelInfo, OnLoadStep, ignore_step
-from octavo_engine.runner import flash, routing
-from octavo_engine.runner.attention import AttentionBackend, SDPABackend
+from octavo_engine.runner import routing
+from octavo_engine.runner.attention import AttentionBackend
 from octavo_engine.runner.block_bytes import BlockBytes
 from octavo_engine.runner.chat_format import TransformersFormat
 from octavo_engine.runner.choice import (
@@ -29,6 +29,7 @@ from octavo_engine.runner.fingerprint import fingerprint
 from octavo_engine.runner.kv_cache import KVCache
 from octavo_engine.runner.model_runner import TransformersRunner
 from octavo_engine.runner.reading import load_model
+from octavo_engine.runner.rehearsal import make_backend
 from octavo_engine.runner.sampler import Sampler
 from octavo_engine.runner.sizing import measure, pick_context, pick_num_blocks
 from octavo_engine.scheduler import Scheduler
@@ -73,7 +74,10 @@ def build_engine(
     assert config.block_size is not None
     assert config.max_num_batched_tokens is not None
     weights = find_fast_weights(model, probe, max_model_len, attention)
-    num_blocks = pick_num_blocks(measure(model, config), shape, config, max_model_len)
+    if model.device.type == "cuda":
+        tell(LoadStep("measuring the largest step"))
+    memory = measure(model, config, shape, max_model_len, is_flash=is_flash)
+    num_blocks = pick_num_blocks(memory, shape, config, max_model_len)
     cache = KVCache(shape, num_blocks, config.block_size, model.device)
     backend = make_backend(cache, is_flash)
     routing.set_backend(model, backend)
@@ -93,11 +97,6 @@ def build_engine(
     dtype = str(shape.dtype).removeprefix("torch.")
     info = ModelInfo(model.device.type, backend.name, dtype, config.block_size, max_model_len, shape.bytes_per_token)
     return Loaded(engine, chat_format, info, BlockBytes(cache))
-
-
-def make_backend(cache: KVCache, is_flash: bool) -> AttentionBackend:
-    """The attention of the general path."""
-    return flash.FlashBackend(cache) if is_flash else SDPABackend(cache)
 
 
 def find_fast_weights(

@@ -10,11 +10,14 @@ from transformers import PreTrainedModel
 from octavo_engine.config import EngineConfig
 from octavo_engine.errors import ModelError
 from octavo_engine.runner.kv_cache import KVShape
+from octavo_engine.runner.rehearsal import rehearse
 
 log = logging.getLogger(__name__)
 DEFAULT_CONTEXT = 2048
 CPU_POOL_BYTES = 2 << 30
 GRAPH_BYTES = 2 << 30
+SAMPLING_BYTES = 16
+"""Of one logit: as float32, sorted, with its index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +41,32 @@ def pick_context(model: PreTrainedModel, config: EngineConfig) -> int:
     return config.max_model_len or int(own)
 
 
-def measure(model: PreTrainedModel, config: EngineConfig) -> Memory:
+def measure(
+    model: PreTrainedModel, config: EngineConfig, shape: KVShape, max_model_len: int, *, is_flash: bool
+) -> Memory:
     """The memory of the model's device now; on a GPU without what runs there and what a step needs besides KV."""
     if model.device.type != "cuda":
         memory = psutil.virtual_memory()
         return Memory(model.device.type, memory.total, memory.available, memory.available)
+    assert config.block_size is not None
+    assert config.max_num_batched_tokens is not None
+    step = rehearse(
+        model, shape, config.block_size,
+        num_tokens=config.max_num_batched_tokens, max_model_len=max_model_len, is_flash=is_flash,
+    )  # fmt: skip
+    return gpu_memory(model, config, step)
+
+
+def gpu_memory(model: PreTrainedModel, config: EngineConfig, step_bytes: int | None) -> Memory:
+    """What a GPU has left for KV; `step_bytes` were measured, or are reckoned where that is None."""
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(model.device)
     allowed = int(total * config.gpu_memory_utilization) - (total - free)
-    return Memory("cuda", total, free, max(0, allowed - step_bytes(model, config)))
+    step = reckon_step_bytes(model, config) if step_bytes is None else step_bytes
+    sampling = config.max_num_seqs * model.config.get_text_config().vocab_size * SAMPLING_BYTES
+    how = "reckoned" if step_bytes is None else "measured"
+    log.info("a step takes %s (%s), sampling %s, graphs %s", size(step), how, size(sampling), size(GRAPH_BYTES))
+    return Memory("cuda", total, free, max(0, allowed - step - sampling - GRAPH_BYTES))
 
 
 def pick_num_blocks(memory: Memory, shape: KVShape, config: EngineConfig, max_model_len: int) -> int:
@@ -74,13 +94,12 @@ def pick_num_blocks(memory: Memory, shape: KVShape, config: EngineConfig, max_mo
     return num_blocks
 
 
-def step_bytes(model: PreTrainedModel, config: EngineConfig) -> int:
-    """Memory of the largest step's activations, of sampling the largest batch, and of CUDA graphs."""
+def reckon_step_bytes(model: PreTrainedModel, config: EngineConfig) -> int:
+    """Memory of the largest step's activations, where it could not be measured."""
     text = model.config.get_text_config()
     assert config.max_num_batched_tokens is not None
     wide = 2 * (getattr(text, "intermediate_size", None) or 4 * text.hidden_size) + 8 * text.hidden_size
-    activations = config.max_num_batched_tokens * wide * model.dtype.itemsize * 2
-    return int(activations + config.max_num_seqs * text.vocab_size * 16 + GRAPH_BYTES)
+    return int(config.max_num_batched_tokens * wide * model.dtype.itemsize * 2)
 
 
 def size(num_bytes: int) -> str:
