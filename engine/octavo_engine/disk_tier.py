@@ -26,7 +26,7 @@ class BlockMemory(Protocol):
         """A copy of a block's bytes."""
         ...
 
-    def write(self, block: int, data: Bytes) -> None:
+    def write(self, block: int, data: bytearray) -> None:
         """Fill a block."""
         ...
 
@@ -99,7 +99,7 @@ class DiskTier:
         self._files.read(load, blocks)
         return True
 
-    def deliver(self, load: Sequence, data: Bytes) -> None:
+    def deliver(self, load: Sequence, data: bytearray) -> None:
         """The bytes of a load's next block are there; nothing happens if it has given way."""
         if load in self.loads:
             size = self._manager.block_size

@@ -16,7 +16,7 @@ class MemoryFiles:
     """See BlockFiles. What `lost` names is found to be damaged when it is read; `speeds` are given to each engine."""
 
     def __init__(self, bytes_per_s: float = 0.0, tokens_per_s: float = 0.0) -> None:
-        self.blocks: dict[bytes, tuple[StoredBlock, bytes]] = {}
+        self.blocks: dict[bytes, tuple[StoredBlock, bytearray]] = {}
         self.lost: set[bytes] = set()
         self.touched: list[bytes] = []
         self.reads: list[list[StoredBlock]] = []
@@ -70,5 +70,5 @@ class MemoryFiles:
     def _write(self, block: StoredBlock) -> None:
         if (data := self.tier.snapshot(block)) is not None:
             self.lost.discard(block.name)
-            self.blocks[block.name] = block, bytes(data)
+            self.blocks[block.name] = block, bytearray(data)
             self.tier.stored.add(block)

@@ -12,7 +12,6 @@ from octavo_engine.batch import Batch, StepOutput
 from octavo_engine.block_manager import BlockManager
 from octavo_engine.checks import MAX_IDS
 from octavo_engine.config import EngineConfig
-from octavo_engine.disk_tier import Bytes
 from octavo_engine.engine import Engine
 from octavo_engine.events import Delta, Event, Finished
 from octavo_engine.params import SamplingParams
@@ -88,12 +87,12 @@ class MemoryRunner:
         """See BlockMemory."""
         return self._memory[block * self._size : (block + 1) * self._size].tobytes()
 
-    def write(self, block: int, data: Bytes) -> None:
+    def write(self, block: int, data: bytearray) -> None:
         """See BlockMemory: like a slot, a block is written by one who alone holds it, and before it is indexed."""
         assert len(data) == self.block_bytes
         assert self._manager.pool.ref_counts[block] == 1
         assert block not in self._manager.index
-        self._memory[block * self._size : (block + 1) * self._size] = array("q", bytes(data))
+        self._memory[block * self._size : (block + 1) * self._size] = array("q", data)
 
     def _go_on(self, sequences: SequenceOf[Sequence], newest: SequenceOf[int], num_steps: int) -> list[int]:
         """The ids of further steps, in which each sequence computes the id that the step before gave it."""

@@ -20,8 +20,8 @@ class BlockBytes:
         host.copy_(self._flat(block))
         return host.numpy().data
 
-    def write(self, block: int, data: Bytes) -> None:
-        """See BlockMemory; `data` must be writable, for torch takes no other."""
+    def write(self, block: int, data: bytearray) -> None:
+        """See BlockMemory."""
         self._flat(block).copy_(torch.frombuffer(data, dtype=torch.uint8))
 
     def _flat(self, block: int) -> torch.Tensor:
