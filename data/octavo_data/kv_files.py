@@ -68,7 +68,7 @@ class KVFolder:
         """The bytes of a block, checked. Raises DamagedBlockError."""
         data = bytearray(where.num_bytes)
         try:
-            with (self.path / where.file).open("rb", buffering=0) as file:
+            with self._path(where.file).open("rb", buffering=0) as file:
                 header = file.read(_HEADER.size)
                 file.seek(where.offset)
                 num_read, size = file.readinto(data), os.fstat(file.fileno()).st_size
@@ -101,7 +101,7 @@ class KVFolder:
     def remove(self, file: str) -> None:
         """Remove a file if it is there."""
         with suppress(OSError):
-            (self.path / file).unlink()
+            self._path(file).unlink()
 
     def files(self) -> Iterator[Path]:
         """All files that hold a block or were to hold one."""
@@ -109,15 +109,24 @@ class KVFolder:
             if path.suffix in (_SUFFIX, _UNFINISHED):
                 yield path
 
-    def orphans(self, min_age_s: float = MIN_ORPHAN_AGE_S) -> set[str]:
+    def has(self, file: str) -> bool:
+        """Whether a file is there."""
+        return self._path(file).exists()
+
+    def old_files(self) -> set[str]:
         """Names of the files that have had the time to get a row."""
-        newest = time.time() - min_age_s
+        newest = time.time() - MIN_ORPHAN_AGE_S
         found = set()
         for path in self.files():
             with suppress(OSError):  # another host removed it
                 if path.stat().st_mtime <= newest:
                     found.add(path.name)
         return found
+
+    def _path(self, file: str) -> Path:
+        """Where a file of this name lies; a damaged row must not name, and have us remove, one that is not ours."""
+        path = self.path / Path(file).name
+        return path if path.suffix in (_SUFFIX, _UNFINISHED) else self.path / f"no{_SUFFIX}"
 
 
 def _header(name: bytes, where: BlockFile) -> bytes:

@@ -74,7 +74,7 @@ class KVIndex:
         """Let these blocks go last, or no longer."""
         with self._store.writing() as conn:
             values = [(is_pinned, name) for name in names]
-            conn.executemany("UPDATE kv_blocks SET pinned = ? WHERE name = ?", values)
+            conn.executemany("UPDATE kv_blocks SET is_pinned = ? WHERE name = ?", values)
 
     def drop(self, names: Iterable[bytes]) -> None:
         """Forget blocks."""
@@ -98,10 +98,10 @@ class KVIndex:
             _delete(conn, [row.name for row in gone])
         return gone
 
-    def drop_files(self, files: Iterable[str]) -> int:
-        """Forget the blocks of files that are gone; how many there were."""
+    def drop_files(self, files: Iterable[str]) -> None:
+        """Forget the blocks of files that are gone."""
         with self._store.writing() as conn:
-            return sum(conn.execute("DELETE FROM kv_blocks WHERE file = ?", (file,)).rowcount for file in files)
+            conn.executemany("DELETE FROM kv_blocks WHERE file = ?", [(file,) for file in files])
 
     def clear(self) -> None:
         """Forget everything."""
@@ -139,7 +139,7 @@ def _row(row: sqlite3.Row) -> KVRow:
         token_ids=tuple(unpack_ids(row["token_ids"])),
         where=BlockFile(row["file"], row["offset"], row["num_bytes"], row["checksum"]),
         tokens_per_s=row["tokens_per_s"],
-        is_pinned=bool(row["pinned"]),
+        is_pinned=bool(row["is_pinned"]),
     )
 
 
@@ -157,21 +157,22 @@ def _values(row: KVRow, now: int) -> dict[str, object]:
         "checksum": row.where.checksum,
         "tokens_per_s": row.tokens_per_s,
         "last_use": now,
-        "pinned": row.is_pinned,
+        "is_pinned": row.is_pinned,
     }
 
 
-_COLUMNS = (
-    "name, fingerprint, parent, depth, token_ids, num_tokens, file, offset, num_bytes, checksum, tokens_per_s, pinned"
-)
+_COLUMNS = """
+    name, fingerprint, parent, depth, token_ids, num_tokens, file, offset, num_bytes, checksum, tokens_per_s, is_pinned
+"""
 _ROWS = f"SELECT {_COLUMNS} FROM kv_blocks WHERE fingerprint = ? ORDER BY depth, last_use DESC"
 _SHORTER = f"SELECT {_COLUMNS} FROM kv_blocks WHERE parent = ? AND num_tokens < ?"
-_BY_USE = f"SELECT {_COLUMNS} FROM kv_blocks ORDER BY pinned, last_use, depth DESC"
+_BY_USE = f"SELECT {_COLUMNS} FROM kv_blocks ORDER BY is_pinned, last_use, depth DESC"
 _TOTALS = (
-    "SELECT count(*), coalesce(sum(num_bytes), 0), coalesce(sum(pinned), 0), coalesce(sum(hits), 0) FROM kv_blocks"
+    "SELECT count(*), coalesce(sum(num_bytes), 0), coalesce(sum(is_pinned), 0), coalesce(sum(hits), 0) FROM kv_blocks"
 )
 _ADD = f"""
-INSERT OR REPLACE INTO kv_blocks ({_COLUMNS}, last_use)
-VALUES (:name, :fingerprint, :parent, :depth, :token_ids, :num_tokens, :file, :offset, :num_bytes, :checksum,
-    :tokens_per_s, :pinned, :last_use)
+INSERT OR REPLACE INTO kv_blocks ({_COLUMNS}, last_use) VALUES (
+    :name, :fingerprint, :parent, :depth, :token_ids, :num_tokens, :file, :offset, :num_bytes, :checksum,
+    :tokens_per_s, :is_pinned, :last_use
+)
 """

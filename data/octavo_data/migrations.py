@@ -53,11 +53,20 @@ def m004_search(db: "Database") -> None:
         db.execute(f"CREATE TRIGGER {trigger}")
 
 
+def m005_kv_blocks(db: "Database") -> None:
+    """The KV blocks that lie on disk: which tokens each holds, and where its bytes are."""
+    db.execute(_KV_BLOCKS)
+    db.execute("CREATE INDEX kv_blocks_by_parent ON kv_blocks(parent)")
+    db.execute("CREATE INDEX kv_blocks_by_fingerprint ON kv_blocks(fingerprint)")
+    db.execute("CREATE INDEX kv_blocks_by_use ON kv_blocks(is_pinned, last_use, depth DESC, num_bytes, hits)")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     m001_chats_and_turns,
     m002_what_a_turn_was_asked_with,
     m003_shelves,
     m004_search,
+    m005_kv_blocks,
 )
 """Only ever append: a file in the world has run a prefix of this list."""
 
@@ -168,3 +177,23 @@ turn_deleted AFTER DELETE ON turns WHEN old.status <> 'running' BEGIN
     INSERT INTO search (search, rowid, prompt, reply) VALUES ('delete', old.number, old.prompt, old.reply);
 END""",
 )
+# name: the chained digest that ends with token_ids; parent: the one before it; depth: how many blocks come before.
+# file lies in the folder of KV blocks, offset is where its num_bytes of KV begin, checksum is their SHA-256.
+_KV_BLOCKS = """
+CREATE TABLE kv_blocks (
+    name BLOB PRIMARY KEY NOT NULL,
+    fingerprint TEXT NOT NULL,
+    parent BLOB NOT NULL,
+    depth INTEGER NOT NULL CHECK (depth >= 0),
+    token_ids BLOB NOT NULL CHECK (length(token_ids) % 4 = 0),
+    num_tokens INTEGER NOT NULL CHECK (num_tokens * 4 = length(token_ids)),
+    file TEXT NOT NULL UNIQUE,
+    offset INTEGER NOT NULL CHECK (offset >= 0),
+    num_bytes INTEGER NOT NULL CHECK (num_bytes > 0),
+    checksum BLOB NOT NULL,
+    tokens_per_s REAL NOT NULL DEFAULT 0 CHECK (tokens_per_s >= 0),
+    hits INTEGER NOT NULL DEFAULT 0,
+    last_use INTEGER NOT NULL,
+    is_pinned INTEGER NOT NULL DEFAULT 0 CHECK (is_pinned IN (0, 1))
+)
+"""

@@ -7,10 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from octavo_data import Store, TemplateUse, TurnCounts, TurnStatus, TurnTimings, shelves
+from octavo_data.kv_files import BlockFile
+from octavo_data.kv_index import KVIndex, KVRow
 
 SCHEMAS = Path(__file__).parent / "schemas"
 COUNTS = TurnCounts(prompt_tokens=5, cached_tokens=2, computed_tokens=3, completion_tokens=2)
 TIMINGS = TurnTimings(queue_ms=0.5, first_token_ms=20.25, total_ms=120.0, tokens_per_s=33.4)
+_KV_ROW = KVRow(
+    name=b"n" * 32,
+    fingerprint="a model",
+    parent=b"p" * 32,
+    depth=1,
+    token_ids=(1, 2, 5),
+    where=BlockFile(file="6e.kv", offset=80, num_bytes=4096, checksum=b"c" * 32),
+)
 
 
 def fill(store: Store) -> None:
@@ -40,6 +50,7 @@ def fill(store: Store) -> None:
     shelves.set_tags(store, rivers.id, add=["geography", "water"])
     shelves.archive(store, half.id)
     shelves.trash(store, store.create_chat(title="Thrown away", model="smollm2-135m").id)
+    KVIndex(store).add([_KV_ROW])
 
 
 def dump(conn: sqlite3.Connection) -> Iterator[str]:

@@ -3,14 +3,14 @@
 import logging
 from collections.abc import Iterable, Sequence
 
-from octavo_data.kv_files import MIN_ORPHAN_AGE_S, KVFolder
+from octavo_data.kv_files import KVFolder
 from octavo_data.kv_index import KVIndex, KVRow
 from octavo_data.store import Store
 
 log = logging.getLogger(__name__)
 
 
-class KVShelf:
+class KVDisk:
     """A row is written when its file is safe and goes before its file does: so a crash leaves at most a file too many.
 
     Belongs to the thread of the store. Raises what Store raises, and OSError.
@@ -22,15 +22,17 @@ class KVShelf:
         self._folder = folder
         self._max_bytes = max_bytes
 
-    def sweep(self, min_age_s: float = MIN_ORPHAN_AGE_S) -> None:
+    def sweep(self) -> None:
         """Remove files that no row knows, rows whose file is gone, and what is over the cap."""
-        orphans, present = self._folder.orphans(min_age_s), {path.name for path in self._folder.files()}
-        known = self.index.files()  # read after the folder, so that a file that gets its row now is none
-        for file in orphans - known:
+        orphans = self._folder.old_files()
+        known = self.index.files()  # read after the folder, so that a file that gets its row now is no orphan
+        orphans -= known
+        for file in orphans:
             self._folder.remove(file)
-        num_lost = self.index.drop_files(known - present)
-        if num_lost or orphans - known:
-            log.warning("disk: %d files without a row and %d rows without a file", len(orphans - known), num_lost)
+        lost = [file for file in known if not self._folder.has(file)]
+        self.index.drop_files(lost)
+        if orphans or lost:
+            log.warning("disk: %d files without a row and %d rows without a file", len(orphans), len(lost))
         self._remove(self.index.shrink(self._max_bytes))
 
     def add(self, rows: Sequence[KVRow]) -> list[bytes]:
