@@ -19,6 +19,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     model: Annotated[str, msgspec.Meta(min_length=1)] = "smollm2-135m"
     idle_minutes: Annotated[float, msgspec.Meta(ge=0)] = 15  # how long a host without work keeps the model loaded
     model_titles: bool = False  # whether the model is asked for the titles of new chats
+    disk_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 << 30  # KV blocks that outlive the host; 0 keeps none
 
     block_size: Count | None = None
     max_num_seqs: Count | None = None
@@ -34,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def engine_settings(self) -> dict[str, Any]:
         """The keys of EngineConfig that somebody has set, with their values."""
-        own = {"model", "idle_minutes", "model_titles", "tensor_parallel_size"}
+        own = {"model", "idle_minutes", "model_titles", "disk_cache_bytes", "tensor_parallel_size"}
         return {
             key: value for key, value in msgspec.structs.asdict(self).items() if key not in own and value is not None
         }

@@ -63,6 +63,11 @@ class Paths:
         return self.data_dir / "models"
 
     @property
+    def kv_dir(self) -> Path:
+        """KV blocks that outlive the host; it may be removed at any time."""
+        return self.cache_dir / "kv"
+
+    @property
     def log_file(self) -> Path:
         """What the UI writes about itself; each host has a log of its own beside it."""
         return self.state_dir / "octavo.log"

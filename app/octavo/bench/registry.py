@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from octavo.bench import planning, sharing, throughput
+from octavo.bench import planning, restart, sharing, throughput
 from octavo.bench.models import load_for_bench
 from octavo.bench.results import Result
 from octavo.config import Settings
@@ -22,6 +22,7 @@ WITH_MODEL: dict[str, Callable[[str, Loaded], list[Result]]] = {
     "fork": sharing.bench_fork,
     "abort": sharing.bench_abort,
 }
+WITH_HOST: dict[str, Callable[[str, Settings, Paths], list[Result]]] = {"restart": restart.bench_restart}
 
 
 def run_all(names: Sequence[str], model: str, settings: Settings, paths: Paths) -> Iterator[Result]:
@@ -31,6 +32,9 @@ def run_all(names: Sequence[str], model: str, settings: Settings, paths: Paths) 
     for name in names:
         if name in WITHOUT_MODEL:
             yield from WITHOUT_MODEL[name]()
+            continue
+        if name in WITH_HOST:
+            yield from WITH_HOST[name](model, settings, paths)
             continue
         if loaded is None:
             begin = time.perf_counter()

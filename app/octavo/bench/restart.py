@@ -18,8 +18,8 @@ from octavo.models.resolve import resolve
 from octavo.paths import Paths
 from octavo.protocol import TurnDelta, TurnFinished
 from octavo_data import Store
+from octavo_data.kv_disk import KVDisk
 from octavo_data.kv_files import KVFolder
-from octavo_data.kv_shelf import KVShelf
 from octavo_engine.params import SamplingParams
 
 NUM_ROUNDS = 1
@@ -86,7 +86,7 @@ async def _round(settings: Settings, paths: Paths, chat_id: str, times: _Times) 
     times.disk.append(await _ask(settings, paths, chat_id))
     await launcher.stop(paths)
     with Store(paths.store_file) as store:
-        KVShelf(store, KVFolder(paths.kv_dir), settings.disk_cache_bytes).clear()
+        KVDisk(store, KVFolder(paths.kv_dir), settings.disk_cache_bytes).clear()
     times.cold.append(await _ask(settings, paths, chat_id))
 
 

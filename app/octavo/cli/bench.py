@@ -12,6 +12,7 @@ HELP = {
     "prefix": "prompt tokens computed with and without the prefix cache",
     "fork": "what a fork costs",
     "abort": "from stop to stopped",
+    "restart": "first token of a chat of 1,500 tokens after a restart, from disk and computed, and without one",
     "planning": "microseconds of Python a step, without a model",
     "waste": "KV slots that hold no token, without a model",
 }

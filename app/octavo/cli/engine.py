@@ -56,6 +56,16 @@ def stop(model: str | None, is_json: bool) -> None:
         click.echo(f"No engine{f' of {model}' if model else ''} was running.", err=True)
 
 
+@command.command()
+@click.option("--clear", "is_clearing", is_flag=True, help="Remove all of them.")
+@_json
+def disk(is_clearing: bool, is_json: bool) -> None:
+    """Show the KV blocks on disk, which a restarted engine loads instead of computing them."""
+    from octavo.cli.engine_disk import print_disk
+
+    print_disk(is_clearing=is_clearing, is_json=is_json)
+
+
 def _status(model: str | None, is_json: bool) -> None:
     import asyncio
 

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from octavo.launcher import HostSpec, is_echo
 from octavo_data import Store, StoreError, StoreReadOnlyError
+from octavo_data.kv_disk import KVDisk
 from octavo_data.kv_files import DamagedBlockError, KVFolder
 from octavo_data.kv_index import KVRow
-from octavo_data.kv_shelf import KVShelf
 from octavo_engine.disk_tier import Bytes, DiskTier
 from octavo_engine.loaded import Loaded
 from octavo_engine.sequence import Sequence as EngineSequence
@@ -46,7 +46,7 @@ class BlockKeeper:
         self._post = post
         self._is_closed = False
         self._tier: DiskTier | None = None
-        self._shelf: KVShelf | None = None
+        self._disk: KVDisk | None = None
         self._rows: dict[bytes, KVRow] = {}  # of this engine's fingerprint; changed in the engine's thread
         self._reader = ThreadPoolExecutor(1, "octavo-kv-reader")
         self._writer = ThreadPoolExecutor(1, "octavo-kv-writer")
@@ -90,13 +90,13 @@ class BlockKeeper:
 
     def touch(self, names: Sequence[bytes]) -> None:
         """See BlockFiles."""
-        self._change(lambda shelf: shelf.index.touch(names))
+        self._change(lambda disk: disk.index.touch(names))
 
     def _learn(self, rows: Sequence[KVRow]) -> None:
-        """These rows are in the table; one whose name is not that of its tokens is of no use."""
+        """These rows are in the table; one whose name is not that of its tokens, or of another size, is of no use."""
         for row in rows:
             block = StoredBlock(row.name, row.parent, row.token_ids, row.depth)
-            if block.is_sound:
+            if block.is_sound and row.where.num_bytes == self._attached.block_bytes:
                 self._rows[row.name] = row
                 self._attached.stored.add(block)
 
@@ -114,11 +114,11 @@ class BlockKeeper:
                 if (data := self._bytes_of(block)) is None:
                     break
                 names.append(block.name)
-                self._post(partial(tier.deliver, load, [data]))
+                self._post(partial(tier.deliver, load, data))
         finally:
             self._post(partial(tier.end, load))
         log.info("disk: %d of %d blocks read in %.3f s", len(names), len(blocks), time.perf_counter() - begin)
-        self._change(lambda shelf: shelf.index.count_hits(names))
+        self._change(lambda disk: disk.index.count_hits(names))
 
     def _bytes_of(self, block: StoredBlock) -> bytearray | None:
         """The content of a block; None if it went to make room, or cannot be trusted."""
@@ -130,7 +130,7 @@ class BlockKeeper:
         except DamagedBlockError as error:
             log.warning("disk: %s: %s; its %d tokens are computed anew", row.where.file, error, len(row.token_ids))
             self._post(partial(self._forget, [row.name]))
-            self._change(lambda shelf: shelf.drop(row))
+            self._change(lambda disk: disk.drop(row))
             return None
         seconds = time.perf_counter() - begin
         self._post(partial(self._attached.speeds.observe_load, row.where.num_bytes, seconds))
@@ -143,14 +143,14 @@ class BlockKeeper:
         store = Store(self._store_file)
         if store.is_read_only:
             raise StoreReadOnlyError(store.notice, "")
-        self._shelf = KVShelf(store, self._folder, self._max_bytes)
-        self._shelf.sweep()
+        self._disk = KVDisk(store, self._folder, self._max_bytes)
+        self._disk.sweep()
         return self._folder.measure()
 
     def _known(self) -> list[KVRow]:
-        assert self._shelf is not None
+        assert self._disk is not None
         try:
-            return self._shelf.index.rows(self._attached.root.hex())
+            return self._disk.index.rows(self._attached.root.hex())
         except StoreError as error:
             log.warning("disk: nothing can be loaded: %s", error)
             return []
@@ -168,11 +168,11 @@ class BlockKeeper:
 
     def _write_some(self, blocks: Sequence[StoredBlock]) -> None:
         """Write what the pool still has of these blocks."""
-        assert self._shelf is not None
+        assert self._disk is not None
         tier = self._attached
         contents = self._ask(lambda: [tier.snapshot(block) for block in blocks])
         rows = [self._write_one(block, data) for block, data in zip(blocks, contents, strict=True) if data is not None]
-        gone = self._shelf.add(rows)
+        gone = self._disk.add(rows)
         self._post(partial(self._learn, rows))
         self._post(partial(self._forget, gone))
 
@@ -188,8 +188,8 @@ class BlockKeeper:
         )
 
     def _close(self) -> None:
-        if self._shelf is not None:
-            self._shelf.close()
+        if self._disk is not None:
+            self._disk.close()
 
     # ---- in any thread ----
 
@@ -202,10 +202,10 @@ class BlockKeeper:
         if not self._is_closed:
             executor.submit(_reporting, work)
 
-    def _change(self, change: Callable[[KVShelf], None]) -> None:
+    def _change(self, change: Callable[[KVDisk], None]) -> None:
         """Have the writer thread change something of little weight in the table."""
-        assert self._shelf is not None
-        self._submit(self._writer, partial(change, self._shelf))
+        assert self._disk is not None
+        self._submit(self._writer, partial(change, self._disk))
 
     def _ask(self, function: Callable[[], T]) -> T:
         """Have the engine's thread answer between two steps. Raises TimeoutError when it does not."""
@@ -215,10 +215,11 @@ class BlockKeeper:
 
 
 def make_keeper(spec: HostSpec, post: Callable[[Job], None]) -> BlockKeeper | None:
-    """The keeper of a host; None where the settings, or a model without KV, want none."""
-    if not spec.settings.disk_cache_bytes or is_echo(spec.model):
+    """The keeper of a host; None where the settings want none, or the model has no KV."""
+    settings = spec.settings
+    if not settings.disk_cache_bytes or settings.enable_prefix_caching is False or is_echo(spec.model):
         return None
-    return BlockKeeper(spec.paths.store_file, spec.paths.kv_dir, spec.settings.disk_cache_bytes, post)
+    return BlockKeeper(spec.paths.store_file, spec.paths.kv_dir, settings.disk_cache_bytes, post)
 
 
 def _reporting(work: Job) -> None:

@@ -18,7 +18,7 @@ Job = Callable[[Loaded], None]
 
 
 class EngineThread:
-    """Loads a model and steps its engine in a thread of its own; everything here is called from the loop's thread.
+    """Loads a model and steps its engine in a thread of its own; all but `post` is called from the loop's thread.
 
     `start(on_events)` says who gets the events of each step, in the loop. `loaded` is done when the model is, or has
     the exception. `crashed` has the exception of a step that raised, which only our own bugs do; the engine is
@@ -55,6 +55,10 @@ class EngineThread:
         self._jobs.put(job)
         return answer
 
+    def post(self, job: Callable[[], None]) -> None:
+        """Have `job` run in the step thread between two steps; from any thread."""
+        self._jobs.put(lambda _: job())
+
     def abort(self, request_id: str) -> None:
         """Mark a request; its Finished comes with the events of a later step."""
         self._jobs.put(lambda loaded: loaded.engine.abort(request_id))
@@ -86,7 +90,7 @@ class EngineThread:
     def _work(self, loaded: Loaded) -> bool:
         """Do what was asked for, then one step; whether to go on."""
         engine = loaded.engine
-        for job in self._take(None if engine.has_work else engine):
+        for job in self._take(None if engine.has_work and not engine.awaits_disk else engine):
             if job is None:
                 return False
             job(loaded)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from octavo.errors import HostError, OctavoError
+from octavo.host.block_keeper import make_keeper
 from octavo.host.bookkeeping import reap_all
 from octavo.host.connection import Connection
 from octavo.host.engine_thread import EngineThread
@@ -42,8 +43,9 @@ from octavo.protocol import (
     Welcome,
 )
 from octavo_data import StoreError
+from octavo_data.kv_index import KVIndex
 from octavo_engine.events import StopReason
-from octavo_engine.loaded import LoadStep, ModelInfo
+from octavo_engine.loaded import Loaded, LoadStep, ModelInfo
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,8 @@ class Host:
         self._loading: Loading | None = None
         self._failure: HostFailed | None = None
         self._loop = asyncio.get_running_loop()
-        self._engine = EngineThread(lambda: load(spec, self._hear_of_loading))
+        self._engine = EngineThread(self._load)
+        self._keeper = make_keeper(spec, self._engine.post)
         self._store = StoreThread(spec.paths.store_file)
         titles = Titles(spec, self._store, self._engine, self._rest)
         self._turns = Turns(spec, self._store, self._engine, titles, self._rest)
@@ -85,6 +88,13 @@ class Host:
         server.close()
         await self._close(failure)
         return 0 if failure is None else 1
+
+    def _load(self) -> Loaded:
+        """In the step thread."""
+        loaded = load(self._spec, self._hear_of_loading)
+        if self._keeper:
+            self._keeper.attach(loaded)
+        return loaded
 
     # ---- clients ----
 
@@ -177,9 +187,17 @@ class Host:
             block_size=info.block_size,
             blocks=msgspec.convert(counts, BlockCounts, from_attributes=True),
             requests=msgspec.convert(counts, RequestCounts, from_attributes=True),
-            disk=DiskCounts(blocks=0, bytes=0),
+            disk=await self._disk_counts(),
             kv_bytes_per_token=info.kv_bytes_per_token,
         )
+
+    async def _disk_counts(self) -> DiskCounts:
+        try:
+            totals = await self._store.run(lambda store: KVIndex(store).totals())
+        except StoreError as error:  # the engine fares as it fares without its store
+            log.warning("the blocks on disk cannot be counted: %s", error)
+            return DiskCounts(blocks=0, bytes=0)
+        return DiskCounts(blocks=totals.blocks, bytes=totals.bytes)
 
     def _tell_all(self, frame: HostFrame) -> None:
         for connection in self._connections:
@@ -267,6 +285,8 @@ class Host:
             why = HostError("The engine was stopped", "The next question starts it again.")
             await self._turns.close(StopReason.ABORTED, why)
             self._tell_all(HostFailed(error=why.message, remedy=why.remedy))
+        if self._keeper:
+            await self._keeper.close()
         await self._store.close()
         await asyncio.gather(*(connection.close() for connection in self._handlers.values()))
         await asyncio.gather(*self._handlers, return_exceptions=True)

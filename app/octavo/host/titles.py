@@ -109,4 +109,4 @@ def _add(loaded: Loaded, request_id: str, plan: Plan) -> None:
     """In the step thread. Raises EngineError when it does not fit."""
     prompt = loaded.chat_format.prompt(plan.messages, plan.known_ids)
     loaded.engine.check(prompt.token_ids, PARAMS)
-    loaded.engine.add(request_id, prompt.token_ids, PARAMS, session=request_id, priority=BACKGROUND)
+    loaded.engine.add(request_id, prompt.token_ids, PARAMS, session=request_id, priority=BACKGROUND, is_kept=False)

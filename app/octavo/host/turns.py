@@ -162,7 +162,7 @@ class Turns:
         if prompt.note:
             turn.notice(prompt.note, "")
         turn.announce(len(prompt.token_ids))
-        self._add(turn, prompt, submit.params)
+        self._add(turn, prompt, submit)
 
     async def _stored_prompt(self, running: _Running) -> Prompt:
         """The prompt on top of the chat's tip, its turn stored; planned anew when another host was faster."""
@@ -209,11 +209,13 @@ class Turns:
         else:
             turn.chat_id, turn.turn_id = stored.chat_id, stored.id
 
-    def _add(self, turn: LiveTurn, prompt: Prompt, params: SamplingParams) -> None:
+    def _add(self, turn: LiveTurn, prompt: Prompt, submit: Submit) -> None:
         """Not awaited: when the engine breaks down it never answers."""
         session = turn.chat_id or turn.request_id
         added = self.engine.call(
-            lambda loaded: loaded.engine.add(turn.request_id, prompt.token_ids, params, session=session)
+            lambda loaded: loaded.engine.add(
+                turn.request_id, prompt.token_ids, submit.params, session=session, is_kept=submit.store
+            )
         )
         added.add_done_callback(lambda added: _fail_if_refused(turn, added))
         if turn.is_stopped:
