@@ -1,9 +1,8 @@
 """The terminal UI: the list of chats, the chat in view, and what the keys do."""
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
-from time import monotonic
 from typing import Any, ClassVar
 
 from textual import work
@@ -15,20 +14,21 @@ from textual.widgets import Static
 from textual.worker import Worker, WorkerState
 
 from octavo.errors import OctavoError
-from octavo.session import Change, Noticed, Session, TextAppended, TurnEnded, TurnRefused, TurnsReplaced
+from octavo.session import Noticed, Session, TextAppended, TurnEnded, TurnRefused, TurnsReplaced
 from octavo.ui.chat_list import ChatList
 from octavo.ui.chat_view import ChatView
+from octavo.ui.frame_clock import FrameClock
+from octavo.ui.hearing import Hearing
 from octavo.ui.messages import HandlerFailed, SessionChanged, WorkspaceChanged
 from octavo.ui.plain import encodable
 from octavo.ui.status_line import KeyLine, StatusLine
 from octavo.ui.sturdy import Sturdy
 from octavo.ui.theme import LAMPLIGHT
 from octavo.ui.words import cached_words, sentences
-from octavo.workspace import HostChanged, HostView, Workspace, WorkspaceChange
+from octavo.workspace import HostChanged, HostView, Workspace
 
 log = logging.getLogger(__name__)
 
-FRAME_S = 1 / 60
 POLL_S = 1.0
 QUIT_NOTICE = "Press ctrl+c again to quit"
 
@@ -58,10 +58,9 @@ class OctavoApp(Sturdy, App[int]):
         self.theme = LAMPLIGHT.name
         self.workspace = workspace
         self._first_chat_id = chat_id
-        self._heard: set[Session] = set()  # those that we are subscribed to
-        self._is_frame_due = False
+        self._hearing = Hearing(workspace, self.post_message, lambda session: session is self.view.session)
+        self._frames = FrameClock(self, self._draw_or_report)
         self._is_list_due = True
-        self._drawn_at = 0.0
         self._is_poll_due = False
         self.chats = ChatList()
         self.view = ChatView(self._host, workspace.notice)
@@ -79,8 +78,7 @@ class OctavoApp(Sturdy, App[int]):
 
     def on_mount(self) -> None:
         self.view.composer.focus()
-        self.workspace.subscribe(self._hear_workspace)
-        self._subscribe_all()
+        self._hearing.begin()
         self._show_first()
         self._work(self.workspace.start())
         self.set_interval(POLL_S, self._poll)
@@ -89,22 +87,6 @@ class OctavoApp(Sturdy, App[int]):
         await self.workspace.aclose()
 
     # ---- what happens elsewhere ----
-
-    def _subscribe_all(self) -> None:
-        for session in self.workspace.sessions:
-            if session not in self._heard:
-                self._heard.add(session)
-                session.subscribe(self._hearer_of(session))
-
-    def _hearer_of(self, session: Session) -> Callable[[Change], None]:
-        def hear(change: Change) -> None:
-            if session is self.view.session or not isinstance(change, TextAppended):
-                self.post_message(SessionChanged(session, change))  # a hidden session buffers and does not draw
-
-        return hear
-
-    def _hear_workspace(self, change: WorkspaceChange) -> None:
-        self.post_message(WorkspaceChanged(change))
 
     def on_session_changed(self, message: SessionChanged) -> None:
         session, change = message.session, message.change
@@ -119,28 +101,17 @@ class OctavoApp(Sturdy, App[int]):
             if session is not self.view.session:
                 self.chats.unread.add(session)
         self._is_list_due |= not isinstance(change, TextAppended)
-        self._schedule_frame()
+        self._frames.ask()
 
     def on_workspace_changed(self, message: WorkspaceChanged) -> None:
-        self._subscribe_all()
+        self._hearing.listen_to_new()
         self._is_poll_due |= isinstance(message.change, HostChanged)
         self._is_list_due = True
-        self._schedule_frame()
+        self._frames.ask()
 
     # ---- drawing, at most once a frame ----
 
-    def _schedule_frame(self) -> None:
-        if self._is_frame_due:
-            return
-        self._is_frame_due = True
-        if monotonic() - self._drawn_at >= FRAME_S:
-            self.call_next(self._draw_frame)
-        else:
-            self.set_timer(FRAME_S, self._draw_frame)
-
-    def _draw_frame(self) -> None:
-        self._is_frame_due = False
-        self._drawn_at = monotonic()
+    def _draw_or_report(self) -> None:
         try:
             self._draw()
         except Exception as error:
@@ -162,7 +133,7 @@ class OctavoApp(Sturdy, App[int]):
         return self.workspace.host_of(self.view.session)
 
     def _poll(self) -> None:
-        is_busy = any(session.is_busy for session in self._heard)
+        is_busy = self._hearing.is_anybody_busy
         if is_busy or self._is_poll_due:
             self._is_poll_due = is_busy
             self._ask_status()
@@ -193,11 +164,11 @@ class OctavoApp(Sturdy, App[int]):
             self._show(session)
 
     def _show(self, session: Session) -> None:
-        self._subscribe_all()
+        self._hearing.listen_to_new()
         self.chats.unread.discard(session)
         self.view.show(session)
         self._is_list_due = True
-        self._draw_frame()
+        self._frames.draw()
 
     def on_chat_list_chat_picked(self, message: ChatList.ChatPicked) -> None:
         self._switch_to(message.session)
@@ -230,7 +201,7 @@ class OctavoApp(Sturdy, App[int]):
             await session.ask(text)
         except OctavoError as error:
             self.view.trouble(session, sentences(error.message, error.remedy))
-            self._schedule_frame()
+            self._frames.ask()
 
     def action_stop(self) -> None:
         session = self.view.session
