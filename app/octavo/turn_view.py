@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+
+from msgspec.structs import asdict
 
 from octavo.protocol import TurnDelta, TurnFinished
 from octavo_data import Chat, Turn, TurnStatus

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from octavo_data.encoding import ID_BYTES, clean_text, pack_ids
 from octavo_data.records import Chat, Shelf, TemplateUse, Turn, TurnCounts, TurnStatus, TurnTimings
 
+_STATUS = {status.value: status for status in TurnStatus}
+
 _CHATS = """
 SELECT chats.id, title, chats.model, system, chats.created_at, updated_at, tip_id,
        coalesce(tip.depth, 0) AS num_turns, tip.status AS last_status, is_pinned, archived_at, trashed_at,
@@ -86,22 +88,20 @@ def chats_on(shelf: Shelf, num_tags: int = 0) -> str:
 
 
 def chat_of(row: sqlite3.Row) -> Chat:
-    """The chat of a row of one of the queries for chats."""
-    values = dict(row)
-    values["last_status"] = None if row["last_status"] is None else TurnStatus(row["last_status"])
-    values["is_pinned"], values["tags"] = bool(row["is_pinned"]), tuple(sorted((row["tags"] or "").split()))
-    return Chat(**values)
+    """The chat of a row of one of the queries for chats, whose columns are in the order of its fields."""
+    *before, status, is_pinned, archived_at, trashed_at, tags = row
+    sorted_tags = tuple(sorted(tags.split())) if tags else ()
+    values = (*before, status and _STATUS[status], bool(is_pinned), archived_at, trashed_at, sorted_tags)
+    return Chat(*values)
 
 
 def turn_of(row: sqlite3.Row) -> Turn:
-    """The turn of a row of one of the queries for turns."""
-    values = dict(row)
-    counts = TurnCounts(**{name: values.pop(name) for name in TurnCounts.__slots__})
-    timings = TurnTimings(**{name: values.pop(name) for name in TurnTimings.__slots__})
-    name, content_hash = values.pop("template"), values.pop("template_hash")
-    template = None if name is None else TemplateUse(name=name, content_hash=content_hash)
-    values["status"] = TurnStatus(values["status"])
-    return Turn(**values, template=template, counts=counts, timings=timings)
+    """The turn of a row of one of the queries for turns, whose columns are in the order of its fields."""
+    template, content_hash = row[10:12]
+    use = None if template is None else TemplateUse(template, content_hash)
+    measured = (TurnCounts(*row[12:16]), TurnTimings(*row[16:20]))
+    values = (*row[:5], _STATUS[row[5]], *row[6:10], use, *measured, *row[20:])
+    return Turn(*values)
 
 
 def reply_values(reply: str, reply_ids: Sequence[int]) -> dict[str, object]:

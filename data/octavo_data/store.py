@@ -3,9 +3,10 @@
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Self
+
+from msgspec.structs import asdict
 
 from octavo_data import queries, refusals
 from octavo_data.connection import close_to_others, enable_wal, immediate, naming_errors, open_file

@@ -2,9 +2,10 @@
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
-from octavo.bench import planning
+from octavo.bench import planning, store
 from octavo.bench.results import Result
 from octavo.bench.sharing import bench_prefix
 from octavo.bench.workloads import SHAPES, WORKLOADS, chats, workload
@@ -54,3 +55,16 @@ def test_json_has_every_result_in_one_list() -> None:
     results = json.loads(done.output)
     assert len(results) == 10
     assert {"work", "model", "out_tps", "rps", "first_token_ms"} <= results[0].keys()
+
+
+def test_the_store_is_measured_in_a_small_and_a_large_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SIZES", ((40, 3), (60, 5)))
+    monkeypatch.setattr(store, "LONGEST", 20)
+    monkeypatch.setattr(store, "NUM_REPEATS", 2)
+    figures = {(result.more["turns"], result.more["what"]): result.more for result in store.bench_store()}
+    rows = {key: more["rows"] for key, more in figures.items() if "rows" in more}
+    assert [rows[size, "list all chats"] for size in (40, 60)] == [3, 5]
+    assert [rows[size, "open the chat of 20 turns"] for size in (40, 60)] == [20, 20]
+    assert [rows[size, "search a rare word"] for size in (40, 60)] == [1, 1]
+    assert [rows[size, "search a common word"] for size in (40, 60)] == [20, 20]
+    assert all(more["median ms"] > 0 for more in figures.values() if "rows" in more)  # type: ignore[operator]

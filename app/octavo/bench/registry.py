@@ -1,10 +1,10 @@
 """Which benchmark a name stands for; models are loaded once for all that share them."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from octavo.bench import planning, restart, sharing, throughput
+from octavo.bench import planning, restart, sharing, store, throughput
 from octavo.bench.models import load_for_bench
 from octavo.bench.results import Result
 from octavo.config import Settings
@@ -12,9 +12,10 @@ from octavo.paths import Paths
 from octavo_engine.config import EngineConfig
 from octavo_engine.loaded import Loaded
 
-WITHOUT_MODEL: dict[str, Callable[[], list[Result]]] = {
+WITHOUT_MODEL: dict[str, Callable[[], Iterable[Result]]] = {
     "planning": planning.bench_planning,
     "waste": planning.bench_waste,
+    "store": store.bench_store,
 }
 WITH_MODEL: dict[str, Callable[[str, Loaded], list[Result]]] = {
     "prefix": sharing.bench_prefix,

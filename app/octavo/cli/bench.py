@@ -15,6 +15,7 @@ HELP = {
     "restart": "first token of a chat of 1,500 tokens after a restart, from disk and computed, and without one",
     "planning": "microseconds of Python a step, without a model",
     "waste": "KV slots that hold no token, without a model",
+    "store": "lists, search and writes in a store of 100,000 turns, without a model",
 }
 
 
