@@ -222,7 +222,7 @@ SDPA = AttentionChoice("sdpa", "flash-attn is not installed", is_slow=True, reme
 
 
 FORECAST = Forecast("LlamaForCausalLM", SDPA, "", 2 * GB, 4096, GB)
-OUTLOOK = Outlook(Device("cuda", "NVIDIA H200", 100 * GB, 90 * GB), "bfloat16", SDPA, FORECAST)
+OUTLOOK = Outlook(Device("cuda", "NVIDIA H200", 100 * GB, 90 * GB), "bfloat16", False, SDPA, FORECAST)
 
 
 def outlook(**changes: Any) -> Outlook:
@@ -233,6 +233,11 @@ def test_the_reason_and_the_remedy_of_the_attention_are_the_engines_own() -> Non
     assert inference.check_attention(outlook()) == Finding(
         "attention", State.HINT, "sdpa, because flash-attn is not installed", "pip install 'octavo[flash]'"
     )
+
+
+def test_who_chose_the_dtype_is_said() -> None:
+    assert inference.check_dtype(outlook()).text.endswith("the best that cuda has")
+    assert inference.check_dtype(outlook(is_dtype_set=True)).text.endswith("as the setting dtype says")
 
 
 def test_attention_that_the_engine_would_refuse_is_wrong() -> None:

@@ -3,6 +3,8 @@
 import importlib.util
 import logging
 import sys
+import tomllib
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -67,8 +69,13 @@ def test_an_older_gpu_and_a_flash_attn_for_another_torch_are_named(gpu: pytest.M
 def test_without_flash_attn_its_installation_is_named(gpu: pytest.MonkeyPatch) -> None:
     gpu.setattr(importlib.util, "find_spec", lambda _name: None)
     assert pick_attention(EngineConfig(), shape(), CUDA) == AttentionChoice(
-        "sdpa", "flash-attn is not installed", is_slow=True, remedy="pip install 'octavo[flash]'"
+        "sdpa", "flash-attn is not installed", is_slow=True, remedy="pip install --no-build-isolation 'octavo[flash]'"
     )
+
+
+def test_the_extra_that_the_remedy_names_exists() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert any(requirement.startswith("flash-attn") for requirement in project["optional-dependencies"]["flash"])
 
 
 @pytest.mark.parametrize(("device", "why"), [(CPU, "runs on CUDA, not on cpu"), (CUDA, "octavo.flash.")])

@@ -19,6 +19,7 @@ class Outlook:
 
     device: Device
     dtype: str
+    is_dtype_set: bool
     attention: AttentionChoice | None
     forecast: Forecast | None
     problem: str = ""
@@ -39,7 +40,7 @@ def look_ahead(folder: Path | None, config: EngineConfig) -> Outlook:
     except EngineError as error:
         attention, problem, is_refused = None, str(error), True
     dtype = str(pick_dtype(config.dtype, device)).removeprefix("torch.")
-    return Outlook(look_at(device), dtype, attention, found, problem, is_refused)
+    return Outlook(look_at(device), dtype, config.dtype != "auto", attention, found, problem, is_refused)
 
 
 def check_device(outlook: Outlook) -> Finding:
@@ -58,7 +59,8 @@ def check_device(outlook: Outlook) -> Finding:
 
 def check_dtype(outlook: Outlook) -> Finding:
     """What models are computed in."""
-    return Finding("dtype", State.OK, f"{outlook.dtype} for weights, KV and products")
+    why = "as the setting dtype says" if outlook.is_dtype_set else f"the best that {outlook.device.kind} has"
+    return Finding("dtype", State.OK, f"{outlook.dtype} for weights, KV and products, {why}")
 
 
 def check_attention(outlook: Outlook) -> Finding:

@@ -46,7 +46,7 @@ def why_not_flash(shape: KVShape, device: torch.device, block_size: int) -> Obst
 def _why_no_import() -> Obstacle | None:
     """What keeps this Python and torch from using flash-attn, if anything does."""
     if importlib.util.find_spec("flash_attn") is None:
-        return Obstacle("flash-attn is not installed", "pip install 'octavo[flash]'")
+        return Obstacle("flash-attn is not installed", "pip install --no-build-isolation 'octavo[flash]'")
     try:
         importlib.import_module("flash_attn")
     except (ImportError, OSError) as error:
