@@ -1,5 +1,6 @@
 """What is foretold from a model's config alone is what loading then does."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,7 @@ from octavo_engine.runner import forecast as forecasting
 from octavo_engine.runner import routing
 from octavo_engine.runner.choice import AttentionChoice
 from octavo_engine.runner.forecast import UnknownError, attention_of_most, forecast, forecast_config, look_at
+from octavo_engine.runner.reading import load_model
 
 CONFIG = EngineConfig()
 UNKNOWN = ("qwen3-moe", "gpt2")
@@ -68,8 +70,21 @@ def test_without_flash_attn_the_general_path_is_taken() -> None:
 
 def test_a_folder_without_a_readable_config_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ModelError, match=f"{tmp_path}/config.json cannot be read"):
+    with pytest.raises(ModelError, match=f"{tmp_path}/config.json cannot be used"):
         forecast(tmp_path, CONFIG, CPU)
+
+
+@pytest.mark.parametrize("look", [
+    lambda folder: forecast(folder, CONFIG, CPU),
+    lambda folder: load_model(folder, torch.float32, CPU),
+])  # fmt: skip
+def test_code_that_a_model_brings_is_not_run_and_nobody_is_asked(
+    tmp_path: Path, look: Callable[[Path], object]
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}')
+    (tmp_path / "own.py").write_text("raise SystemExit('this was run')\n")
+    with pytest.raises(ModelError, match="it brings program code of its own, which is not run"):
+        look(tmp_path)
 
 
 def test_the_cpu_is_described_by_its_cores_and_memory() -> None:

@@ -13,6 +13,7 @@ from octavo_engine.runner import routing
 from octavo_engine.runner.choice import AttentionChoice, pick_attention, pick_dtype, pick_fast_weights
 from octavo_engine.runner.fast.weights import NotFastError
 from octavo_engine.runner.kv_cache import KVShape
+from octavo_engine.runner.reading import reason_of
 from octavo_engine.runner.sizing import pick_context
 
 
@@ -60,9 +61,9 @@ def attention_of_most(config: EngineConfig, device: torch.device) -> AttentionCh
 def forecast(folder: Path, config: EngineConfig, device: torch.device) -> Forecast:
     """Look at a model's folder. Raises ModelError for a model that will be refused, UnknownError."""
     try:
-        model_config = AutoConfig.from_pretrained(folder)
+        model_config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{folder}/config.json cannot be read: {error}") from error
+        raise ModelError(f"{folder}/config.json cannot be used: {reason_of(error)}") from error
     return forecast_config(model_config, config, device)
 
 
@@ -89,8 +90,7 @@ def _without_weights(model_config: PretrainedConfig, dtype: torch.dtype) -> PreT
                 model_config, dtype=dtype, attn_implementation=routing.ATTENTION_NAME
             )
     except (ValueError, KeyError) as error:
-        is_unrouted = isinstance(error, KeyError) and routing.ATTENTION_NAME in error.args
-        raise ModelError(routing.NOT_ROUTED if is_unrouted else str(error)) from error
+        raise ModelError(reason_of(error)) from error
     except Exception as error:  # a border: an architecture that cannot be made without memory
         raise UnknownError(str(error)) from error
     assert isinstance(model, PreTrainedModel)

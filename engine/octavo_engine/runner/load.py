@@ -49,7 +49,7 @@ def load_engine(folder: Path, config: EngineConfig | None = None, tell: OnLoadSt
     config = config or EngineConfig()
     device = pick_device()
     model = load_model(folder, pick_dtype(config.dtype, device), device, tell)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     return build_engine(model, tokenizer, config, name=fingerprint(folder), tell=tell)
 
 

@@ -35,16 +35,24 @@ def load_model(
                 dtype=dtype,
                 attn_implementation=routing.ATTENTION_NAME,
                 device_map=None if device.type == "cpu" else {"": device},
+                trust_remote_code=False,
             )
     except torch.OutOfMemoryError:
         raise  # a RuntimeError too, but nothing is wrong with the folder
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        is_unrouted = isinstance(error, KeyError) and routing.ATTENTION_NAME in error.args
-        reason = routing.NOT_ROUTED if is_unrouted else str(error)
-        raise ModelError(f"the model in {folder} cannot run here: {reason}") from error
+        raise ModelError(f"the model in {folder} cannot run here: {reason_of(error)}") from error
     assert isinstance(model, PreTrainedModel)
     model.train(False)
     return model
+
+
+def reason_of(error: Exception) -> str:
+    """Why transformers does not make a model, in our words where its own would lead astray."""
+    if isinstance(error, KeyError) and routing.ATTENTION_NAME in error.args:
+        return routing.NOT_ROUTED
+    if "trust_remote_code" in str(error):
+        return "it brings program code of its own, which is not run"
+    return str(error)
 
 
 @contextlib.contextmanager
