@@ -35,10 +35,10 @@ class KVDisk:
             log.warning("disk: %d files without a row and %d rows without a file", len(orphans), len(lost))
         self._remove(self.index.shrink(self._max_bytes))
 
-    def add(self, rows: Sequence[KVRow]) -> list[bytes]:
-        """Take in blocks whose files are written; the names of those that had to go for them."""
+    def add(self, rows: Sequence[KVRow], used_at: int) -> list[bytes]:
+        """Take in blocks whose files are written, used at this time; the names of those that had to go for them."""
         self._folder.sync()
-        gone = [*self.index.add(rows), *self.index.shrink(self._max_bytes)]
+        gone = [*self.index.add(rows, used_at), *self.index.shrink(self._max_bytes)]
         self._remove(gone)
         return [row.name for row in gone]
 

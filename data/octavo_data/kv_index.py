@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from octavo_data.encoding import now_ms, pack_ids, unpack_ids
+from octavo_data.encoding import pack_ids, unpack_ids
 from octavo_data.kv_files import BlockFile
 from octavo_data.store import Store
 
@@ -47,23 +47,25 @@ class KVIndex:
         with self._store.reading() as conn:
             return [_row(row) for row in conn.execute(_ROWS, (fingerprint,)).fetchall()]
 
-    def add(self, rows: Sequence[KVRow]) -> list[KVRow]:
-        """Write rows of blocks whose files are safe.
+    def add(self, rows: Sequence[KVRow], used_at: int) -> list[KVRow]:
+        """Write rows of blocks whose files are safe, used at this time (ms since the epoch).
 
-        Returns those that went for it: they hold a part of a new one and nothing else.
+        Returns those that went for it: they hold a part of a new one and nothing else, and hand on their pin.
         """
-        now = now_ms()
         with self._store.writing() as conn:
-            gone = [old for row in rows for old in _shorter(conn, row)]
+            gone = []
+            for row in rows:
+                shorter = _shorter(conn, row)
+                is_pinned = row.is_pinned or any(old.is_pinned for old in shorter)
+                conn.execute(_ADD, _values(row, used_at) | {"is_pinned": is_pinned})
+                gone += shorter
             _delete(conn, [row.name for row in gone])
-            conn.executemany(_ADD, [_values(row, now) for row in rows])
-        kept = {row.name for row in rows}
-        return [row for row in gone if row.name not in kept]
+        return gone
 
-    def touch(self, names: Iterable[bytes]) -> None:
-        """These blocks are in use now."""
+    def touch(self, names: Iterable[bytes], used_at: int) -> None:
+        """These blocks were used at this time (ms since the epoch)."""
         with self._store.writing() as conn:
-            conn.executemany("UPDATE kv_blocks SET last_use = ? WHERE name = ?", [(now_ms(), name) for name in names])
+            conn.executemany("UPDATE kv_blocks SET last_use = ? WHERE name = ?", [(used_at, name) for name in names])
 
     def count_hits(self, names: Iterable[bytes]) -> None:
         """These blocks were loaded."""
@@ -143,7 +145,7 @@ def _row(row: sqlite3.Row) -> KVRow:
     )
 
 
-def _values(row: KVRow, now: int) -> dict[str, object]:
+def _values(row: KVRow, used_at: int) -> dict[str, object]:
     return {
         "name": row.name,
         "fingerprint": row.fingerprint,
@@ -156,8 +158,7 @@ def _values(row: KVRow, now: int) -> dict[str, object]:
         "num_bytes": row.where.num_bytes,
         "checksum": row.where.checksum,
         "tokens_per_s": row.tokens_per_s,
-        "last_use": now,
-        "is_pinned": row.is_pinned,
+        "last_use": used_at,
     }
 
 

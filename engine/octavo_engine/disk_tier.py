@@ -10,7 +10,7 @@ from octavo_engine.params import SamplingParams
 from octavo_engine.prefix_index import chain_digest, common_prefix
 from octavo_engine.sequence import Sequence
 from octavo_engine.speeds import Speeds
-from octavo_engine.stored_blocks import StoredBlock, StoredBlocks
+from octavo_engine.stored_blocks import StoredBlock, StoredBlocks, chain_blocks
 from octavo_engine.waiting import MIN_SHARED_GAIN
 
 log = logging.getLogger(__name__)
@@ -41,12 +41,15 @@ class BlockFiles(Protocol):
         """Read these blocks, in order; answered by `deliver` and at the end by `end`."""
         ...
 
-    def write(self, blocks: SequenceOf[StoredBlock]) -> None:
-        """Keep these blocks; their bytes are got by `snapshot`. Answered by `stored.add` and at the end `end_write`."""
+    def keep(self, chain: SequenceOf[bytes], blocks: SequenceOf[StoredBlock]) -> None:
+        """All blocks of a chain were used, and these of them are to be written; their bytes are got by `snapshot`.
+
+        Answered by `stored.add` and at the end by `end_write`.
+        """
         ...
 
-    def touch(self, names: SequenceOf[bytes]) -> None:
-        """These blocks were used."""
+    def pin(self, names: SequenceOf[bytes], is_pinned: bool) -> None:
+        """Let these blocks go last, or no longer."""
         ...
 
 
@@ -55,18 +58,20 @@ class DiskTier:
 
     A load is a sequence whose KV is not computed but read. So its blocks are taken, indexed and given back like those
     of a prompt in the making, and whoever wants the same prefix, the request that it is for among them, waits for it as
-    for any other. `loads` are those on their way. All of it is called in the engine's thread.
+    for any other. All of it is called in the engine's thread.
     """
 
     def __init__(self, manager: BlockManager, memory: BlockMemory, files: BlockFiles, speeds: Speeds) -> None:
         self.speeds = speeds
-        self.loads: list[Sequence] = []
+        self._loads: dict[Sequence, Sequence] = {}  # and the request that each was begun for
         self.stored = StoredBlocks(manager.block_size)
         self._manager = manager
         self._memory = memory
         self._files = files
         self._asked: WeakSet[Sequence] = WeakSet()
         self._being_written: set[bytes] = set()
+        self._pins: dict[str, list[bytes]] = {}
+        self._was_worth_it = True
 
     @property
     def block_bytes(self) -> int:
@@ -79,6 +84,15 @@ class DiskTier:
         return self._manager.index.root
 
     # ---- from disk into the pool ----
+
+    @property
+    def loads(self) -> list[Sequence]:
+        """Those that are on their way."""
+        return [*self._loads]
+
+    def is_loading_for(self, sequence: Sequence) -> bool:
+        """Whether a load that was begun for this request is on its way."""
+        return sequence in self._loads.values()
 
     def fetch(self, sequence: Sequence, match: Match) -> bool:
         """Begin to load what the disk has of a prompt beyond its match in the pool; false if there is nothing to gain.
@@ -95,13 +109,13 @@ class DiskTier:
             return False
         self._manager.admit(load, whole)
         load.num_cached = load.num_computed
-        self.loads.append(load)
+        self._loads[load] = sequence
         self._files.read(load, blocks)
         return True
 
     def deliver(self, load: Sequence, data: bytearray) -> None:
         """The bytes of a load's next block are there; nothing happens if it has given way."""
-        if load in self.loads:
+        if load in self._loads:
             size = self._manager.block_size
             number = load.num_computed // size
             self._memory.write(load.block_table[number], data)
@@ -109,13 +123,12 @@ class DiskTier:
 
     def end(self, load: Sequence) -> None:
         """A load is over, whole or not: what came of it is left to whoever finds it in the index."""
-        if load in self.loads:
-            self.loads.remove(load)
+        if self._loads.pop(load, None):
             self._manager.release(load)
 
     def give_way(self) -> bool:
         """Give up a load, the newest, for a request that runs and needs its blocks; false without one."""
-        if not self.loads:
+        if not self._loads:
             return False
         self.end(self.loads[-1])
         return True
@@ -129,11 +142,22 @@ class DiskTier:
         if (tail := self._tail(sequence)) is not None:
             names.append(tail.name)
             blocks += [tail] if self._is_new(tail.name) else []
-        if names:
-            self._files.touch(names)
-        if blocks and self.speeds.is_loading_faster(self._memory.block_bytes, self._manager.block_size):
-            self._being_written.update(block.name for block in blocks)
-            self._files.write(blocks)
+        self._keep(names, blocks)
+
+    def pin(self, name: str, token_ids: SequenceOf[int]) -> None:
+        """Have the blocks of these tokens, which are computed, kept and go last."""
+        self.unpin(name)
+        blocks = chain_blocks(self.root, token_ids, self._manager.block_size)
+        names = self._pins[name] = [block.name for block in blocks]
+        self._keep(names, [block for block in blocks if self._is_new(block.name)])
+        self._files.pin(names, True)
+
+    def unpin(self, name: str) -> None:
+        """Let blocks go like others, unless another pin holds them; unknown names are ignored."""
+        names = self._pins.pop(name, [])
+        held = {block for pinned in self._pins.values() for block in pinned}
+        if rest := [block for block in names if block not in held]:
+            self._files.pin(rest, False)
 
     def snapshot(self, block: StoredBlock) -> Bytes | None:
         """The bytes of a block that is to be written; None when it has left the pool."""
@@ -161,6 +185,18 @@ class DiskTier:
         verb = "loading" if is_faster else "computing instead of loading"
         log.info("disk: %s %d blocks: %s", verb, len(blocks), self.speeds.compare(num_bytes, num_tokens))
         return is_faster
+
+    def _keep(self, chain: SequenceOf[bytes], blocks: SequenceOf[StoredBlock]) -> None:
+        """Have a chain's new blocks written, unless they would be computed sooner than read."""
+        size, num_bytes = self._manager.block_size, self._memory.block_bytes
+        is_worth_it = self.speeds.is_loading_faster(num_bytes, size)
+        if blocks and not is_worth_it and self._was_worth_it:
+            log.info("disk: blocks are not written: for one it is %s", self.speeds.compare(num_bytes, size))
+        self._was_worth_it = is_worth_it
+        new = blocks if is_worth_it else []
+        self._being_written.update(block.name for block in new)
+        if chain:
+            self._files.keep(chain, new)
 
     def _is_new(self, name: bytes) -> bool:
         return name not in self.stored and name not in self._being_written

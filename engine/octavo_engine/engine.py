@@ -139,12 +139,20 @@ class Engine:
         return replace(parent.sequence.params, n=1, seed=seed)
 
     def pin(self, name: str, token_ids: SequenceOf[int]) -> int:
-        """Keep the computed part of a prefix from eviction, up to `max_pinned_share`; returns how many tokens."""
-        return self._scheduler.manager.pin(name, list(token_ids))
+        """Keep the computed part of a prefix from eviction, up to `max_pinned_share`; returns how many tokens.
+
+        On disk it is kept too, and goes last, after this engine has ended as well.
+        """
+        num_tokens = self._scheduler.manager.pin(name, list(token_ids))
+        if self._disk:
+            self._disk.pin(name, token_ids[:num_tokens])
+        return num_tokens
 
     def unpin(self, name: str) -> None:
         """Let a pinned prefix go; unknown names are ignored."""
         self._scheduler.manager.unpin(name)
+        if self._disk:
+            self._disk.unpin(name)
 
     def clear_cache(self) -> None:
         """Forget every computed prefix that nobody uses or pins; the next prompts are cold."""

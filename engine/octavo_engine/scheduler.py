@@ -242,6 +242,8 @@ class Scheduler:
 
     def _is_worth_waiting(self, sequence: Sequence, prefills: list[Sequence]) -> bool:
         """Whether a prompt in the making will soon show all of this one's prefix, or much more than it shows now."""
+        if self.disk and self.disk.is_loading_for(sequence):
+            return True
         making = chain(prefills, self._loads)
         return self.manager.enable_prefix_caching and any(self._gains(sequence, other) for other in making)
 

@@ -26,6 +26,15 @@ class StoredBlock:
         return bool(self.tokens) and self.name == chain_digest(self.parent, self.tokens)
 
 
+def chain_blocks(root: bytes, token_ids: SequenceOf[int], block_size: int) -> list[StoredBlock]:
+    """The blocks that hold these tokens; the last one may not be full."""
+    blocks: list[StoredBlock] = []
+    for start in range(0, len(token_ids), block_size):
+        parent, tokens = blocks[-1].name if blocks else root, tuple(token_ids[start : start + block_size])
+        blocks.append(StoredBlock(chain_digest(parent, tokens), parent, tokens, len(blocks)))
+    return blocks
+
+
 class StoredBlocks:
     """The index of what lies on disk under one fingerprint, held in memory: it is asked at each admission."""
 

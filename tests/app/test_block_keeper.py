@@ -73,6 +73,29 @@ def test_over_the_cap_the_oldest_chat_goes(tmp_path: Path) -> None:
         assert run.stage.usage("other again")[0] == 59
 
 
+def test_all_blocks_of_a_chain_have_one_time_of_use_so_that_its_tail_goes_first(tmp_path: Path) -> None:
+    with kept_run(tmp_path) as run:
+        said = run.ask("first", PROMPT)
+        run.ask("next", [*PROMPT, *said, *PROMPT])
+    with disk_of(tmp_path) as disk:
+        rows = disk.index.rows(disk_root(tmp_path))
+        num_blocks = len(rows)
+        assert [row.depth for row in disk.index.shrink(32 * 3)] == [*range(num_blocks - 1, 2, -1)]
+
+
+def test_a_pinned_prefix_outlives_others_and_the_run(tmp_path: Path) -> None:
+    with kept_run(tmp_path) as run:
+        run.ask("first", PROMPT)
+        assert run.stage.engine.pin("system", PROMPT[:20]) == 20
+    with kept_run(tmp_path, max_bytes=32 * 10) as run:
+        run.ask("other", [6 - token for token in PROMPT])
+    with disk_of(tmp_path) as disk:
+        assert disk.index.totals().pinned == 5
+    with kept_run(tmp_path) as run:
+        run.ask("first again", PROMPT)
+        assert run.stage.usage("first again")[0] == 20
+
+
 def test_a_damaged_block_is_told_in_one_line_and_loses_its_row(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -25,7 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
             name = bytes([number]) * 32
             where = KVFolder(paths.kv_dir).write(name, bytes(3_000_000))
             row = KVRow(name=name, fingerprint="m", parent=b"", depth=0, token_ids=(number,), where=where)
-            KVIndex(store).add([row])
+            KVIndex(store).add([row], 1)
         KVIndex(store).count_hits([name])
         KVIndex(store).pin([name], True)
     return paths

@@ -50,7 +50,7 @@ def fill(store: Store) -> None:
     shelves.set_tags(store, rivers.id, add=["geography", "water"])
     shelves.archive(store, half.id)
     shelves.trash(store, store.create_chat(title="Thrown away", model="smollm2-135m").id)
-    KVIndex(store).add([_KV_ROW])
+    KVIndex(store).add([_KV_ROW], 1_800_000_000_000)
 
 
 def dump(conn: sqlite3.Connection) -> Iterator[str]:

@@ -126,31 +126,27 @@ def test_the_speed_of_the_disk_is_measured_and_leaves_nothing(folder: KVFolder) 
 
 def test_rows_come_back_with_their_files_heads_first(disk: KVDisk, folder: KVFolder) -> None:
     rows = [row_of(folder, 3, parent=2, depth=1), row_of(folder, 2)]
-    assert disk.add(rows) == []
+    assert disk.add(rows, 1) == []
     assert disk.index.rows("model") == rows[::-1]
     assert disk.index.rows("another model") == []
 
 
 def test_over_the_cap_the_least_recently_used_go_and_tails_before_heads(disk: KVDisk, folder: KVFolder) -> None:
-    disk.add([row_of(folder, 1), row_of(folder, 2, parent=1, depth=1), row_of(folder, 3, parent=2, depth=2)])
-    wait_a_tick()
-    disk.add([row_of(folder, number) for number in range(4, 10)])
-    wait_a_tick()
-    disk.index.touch([bytes([4]) * 32])
-    wait_a_tick()
-    gone = disk.add([row_of(folder, number) for number in range(20, 24)])
+    disk.add([row_of(folder, 1), row_of(folder, 2, parent=1, depth=1), row_of(folder, 3, parent=2, depth=2)], 1)
+    disk.add([row_of(folder, number) for number in range(4, 10)], 2)
+    disk.index.touch([bytes([4]) * 32], 3)
+    gone = disk.add([row_of(folder, number) for number in range(20, 24)], 4)
     assert [name[0] for name in gone] == [3, 2, 1]
     assert files(folder) == [*range(4, 10), *range(20, 24)]
-    gone = disk.add([row_of(folder, 24)])
+    gone = disk.add([row_of(folder, 24)], 5)
     assert gone[0][0] == 5
     assert sorted(names(disk.index.rows("model"))) == files(folder)
 
 
 def test_pinned_blocks_go_when_nothing_else_is_left(disk: KVDisk, folder: KVFolder) -> None:
-    disk.add([row_of(folder, number) for number in range(1, 11)])
+    disk.add([row_of(folder, number) for number in range(1, 11)], 1)
     disk.index.pin([bytes([number]) * 32 for number in (1, 2)], True)
-    wait_a_tick()
-    disk.add([row_of(folder, number) for number in range(11, 19)])
+    disk.add([row_of(folder, number) for number in range(11, 19)], 2)
     assert names(disk.index.shrink(9 * SIZE)) == [11]
     assert set(names(disk.index.rows("model"))) == {1, 2, *range(12, 19)}
     assert set(names(disk.index.shrink(SIZE))) == {*range(12, 19), 1}
@@ -158,13 +154,15 @@ def test_pinned_blocks_go_when_nothing_else_is_left(disk: KVDisk, folder: KVFold
 
 
 def test_a_block_that_holds_more_takes_the_place_of_its_beginning(disk: KVDisk, folder: KVFolder) -> None:
-    disk.add([row_of(folder, 1, token_ids=(5, 6)), row_of(folder, 2, token_ids=(5, 9))])
-    assert disk.add([row_of(folder, 3, token_ids=(5, 6, 7))]) == [bytes([1]) * 32]
-    assert (sorted(names(disk.index.rows("model"))), files(folder)) == ([2, 3], [2, 3])
+    disk.add([row_of(folder, 1, token_ids=(5, 6)), row_of(folder, 2, token_ids=(5, 9))], 1)
+    disk.index.pin([bytes([1]) * 32], True)
+    assert disk.add([row_of(folder, 3, token_ids=(5, 6, 7))], 1) == [bytes([1]) * 32]
+    rows = {row.name[0]: row.is_pinned for row in disk.index.rows("model")}
+    assert (rows, files(folder)) == ({2: False, 3: True}, [2, 3])
 
 
 def test_a_sweep_removes_old_files_without_a_row_and_rows_without_a_file(disk: KVDisk, folder: KVFolder) -> None:
-    disk.add([row_of(folder, 1), row_of(folder, 2)])
+    disk.add([row_of(folder, 1), row_of(folder, 2)], 1)
     row_of(folder, 3)
     (folder.path / "half-1234.part").write_bytes(b"x")
     (folder.path / "README").write_bytes(b"not ours")
@@ -180,44 +178,39 @@ def test_a_sweep_removes_old_files_without_a_row_and_rows_without_a_file(disk: K
 
 
 def test_a_sweep_holds_the_cap_that_was_lowered(disk: KVDisk, store: Store, folder: KVFolder) -> None:
-    disk.add([row_of(folder, number) for number in range(1, 6)])
+    disk.add([row_of(folder, number) for number in range(1, 6)], 1)
     KVDisk(store, folder, 2 * SIZE).sweep()
     assert len(files(folder)) == 2
 
 
 def test_a_damaged_block_loses_its_row_and_its_file(disk: KVDisk, folder: KVFolder) -> None:
     row = row_of(folder, 1)
-    disk.add([row, row_of(folder, 2)])
+    disk.add([row, row_of(folder, 2)], 1)
     disk.drop(row)
     assert (names(disk.index.rows("model")), files(folder)) == ([2], [2])
 
 
 def test_a_block_may_be_written_again(disk: KVDisk, folder: KVFolder) -> None:
-    disk.add([row_of(folder, 1)])
+    disk.add([row_of(folder, 1)], 1)
     again = replace(row_of(folder, 1), tokens_per_s=99.0)
-    assert disk.add([again]) == []
+    assert disk.add([again], 1) == []
     assert disk.index.rows("model") == [again]
 
 
 def test_clear_leaves_nothing(disk: KVDisk, folder: KVFolder) -> None:
-    disk.add([row_of(folder, 1), row_of(folder, 2)])
+    disk.add([row_of(folder, 1), row_of(folder, 2)], 1)
     row_of(folder, 3)
     disk.clear()
     assert (disk.index.totals().blocks, files(folder)) == (0, [])
 
 
 def test_totals_count_blocks_bytes_pins_and_hits(disk: KVDisk, folder: KVFolder) -> None:
-    disk.add([row_of(folder, 1), row_of(folder, 2)])
+    disk.add([row_of(folder, 1), row_of(folder, 2)], 1)
     disk.index.pin([bytes([1]) * 32], True)
     disk.index.count_hits([bytes([1]) * 32, bytes([2]) * 32])
     disk.index.count_hits([bytes([1]) * 32])
     totals = disk.index.totals()
     assert (totals.blocks, totals.bytes, totals.pinned, totals.hits) == (2, 2 * SIZE, 1, 3)
-
-
-def wait_a_tick() -> None:
-    """Times of use are milliseconds."""
-    time.sleep(0.002)
 
 
 def test_a_row_that_names_a_file_elsewhere_does_not_have_it_read_or_removed(disk: KVDisk, folder: KVFolder) -> None:
@@ -227,7 +220,7 @@ def test_a_row_that_names_a_file_elsewhere_does_not_have_it_read_or_removed(disk
     lying = replace(row, where=replace(row.where, file="../treasure.kv"))
     with pytest.raises(DamagedBlockError, match="missing"):
         folder.read(lying.name, lying.where)
-    disk.add([lying])
+    disk.add([lying], 1)
     disk.drop(lying)
     folder.remove("../octavo.db")
     assert treasure.exists()

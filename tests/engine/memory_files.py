@@ -19,6 +19,7 @@ class MemoryFiles:
         self.blocks: dict[bytes, tuple[StoredBlock, bytearray]] = {}
         self.lost: set[bytes] = set()
         self.touched: list[bytes] = []
+        self.pinned: set[bytes] = set()
         self.reads: list[list[StoredBlock]] = []
         self._speeds = bytes_per_s, tokens_per_s
         self._work: deque[Callable[[], None]] = deque()
@@ -42,13 +43,14 @@ class MemoryFiles:
             self._work.append(partial(self._read, load, block))
         self._work.append(partial(self.tier.end, load))
 
-    def write(self, blocks: SequenceOf[StoredBlock]) -> None:
+    def keep(self, chain: SequenceOf[bytes], blocks: SequenceOf[StoredBlock]) -> None:
+        self.touched += chain
         for block in blocks:
             self._work.append(partial(self._write, block))
         self._work.append(partial(self.tier.end_write, blocks))
 
-    def touch(self, names: SequenceOf[bytes]) -> None:
-        self.touched += names
+    def pin(self, names: SequenceOf[bytes], is_pinned: bool) -> None:
+        self.pinned = self.pinned.union(names) if is_pinned else self.pinned.difference(names)
 
     def serve(self, num_things: int = 10_000) -> None:
         """Do the next things."""

@@ -199,3 +199,23 @@ def test_whoever_finishes_has_all_blocks_of_its_chain_touched() -> None:
     files = MemoryFiles()
     after_a_turn(files)
     assert set(files.touched) == set(files.blocks)
+
+
+# ---- pins ----
+
+
+def test_a_pinned_prefix_is_written_and_goes_last_until_the_last_pin_is_gone() -> None:
+    files = MemoryFiles()
+    stage = Stage(num_blocks=256, files=files)
+    stage.add("private", PROMPT, 1, is_kept=False)
+    stage.run()
+    assert stage.engine.pin("system", PROMPT[:10]) == 10
+    assert stage.engine.pin("other", PROMPT[:8]) == 8
+    stage.serve()
+    assert [block.tokens for block, _ in files.blocks.values()] == [(1, 2, 3, 4), (5, 6, 7, 8), (9, 10)]
+    assert files.pinned == set(files.blocks)
+    stage.engine.unpin("system")
+    assert {files.blocks[name][0].depth for name in files.pinned} == {0, 1}
+    stage.engine.unpin("other")
+    stage.engine.unpin("unknown")
+    assert files.pinned == set()

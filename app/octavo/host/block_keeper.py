@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from octavo.launcher import HostSpec, is_echo
 from octavo_data import Store, StoreError, StoreReadOnlyError
+from octavo_data.encoding import now_ms
 from octavo_data.kv_disk import KVDisk
 from octavo_data.kv_files import DamagedBlockError, KVFolder
 from octavo_data.kv_index import KVRow
@@ -47,6 +48,7 @@ class BlockKeeper:
         self._is_closed = False
         self._tier: DiskTier | None = None
         self._disk: KVDisk | None = None
+        self._pinned: frozenset[bytes] = frozenset()
         self._rows: dict[bytes, KVRow] = {}  # of this engine's fingerprint; changed in the engine's thread
         self._reader = ThreadPoolExecutor(1, "octavo-kv-reader")
         self._writer = ThreadPoolExecutor(1, "octavo-kv-writer")
@@ -84,13 +86,17 @@ class BlockKeeper:
         """See BlockFiles."""
         self._submit(self._reader, partial(self._read, load, blocks))
 
-    def write(self, blocks: Sequence[StoredBlock]) -> None:
-        """See BlockFiles."""
-        self._submit(self._writer, partial(self._write, blocks))
+    def keep(self, chain: Sequence[bytes], blocks: Sequence[StoredBlock]) -> None:
+        """See BlockFiles. One time of use for all of a chain: among equals the deepest goes first."""
+        used_at = now_ms()
+        self._change(lambda disk: disk.index.touch(chain, used_at))
+        if blocks:
+            self._submit(self._writer, partial(self._write, blocks, used_at))
 
-    def touch(self, names: Sequence[bytes]) -> None:
+    def pin(self, names: Sequence[bytes], is_pinned: bool) -> None:
         """See BlockFiles."""
-        self._change(lambda disk: disk.index.touch(names))
+        self._pinned = self._pinned.union(names) if is_pinned else self._pinned.difference(names)
+        self._change(lambda disk: disk.index.pin(names, is_pinned))
 
     def _learn(self, rows: Sequence[KVRow]) -> None:
         """These rows are in the table; one whose name is not that of its tokens, or of another size, is of no use."""
@@ -155,24 +161,24 @@ class BlockKeeper:
             log.warning("disk: nothing can be loaded: %s", error)
             return []
 
-    def _write(self, blocks: Sequence[StoredBlock]) -> None:
+    def _write(self, blocks: Sequence[StoredBlock], used_at: int) -> None:
         tier = self._attached
         size = max(1, BETWEEN_STEPS_BYTES // tier.block_bytes)
         try:
             for start in range(0, 0 if self._is_closed else len(blocks), size):
-                self._write_some(blocks[start : start + size])
+                self._write_some(blocks[start : start + size], used_at)
         except (OSError, StoreError, TimeoutError) as error:
             log.warning("disk: blocks are not kept: %s", error)
         finally:
             self._post(partial(tier.end_write, blocks))
 
-    def _write_some(self, blocks: Sequence[StoredBlock]) -> None:
+    def _write_some(self, blocks: Sequence[StoredBlock], used_at: int) -> None:
         """Write what the pool still has of these blocks."""
         assert self._disk is not None
         tier = self._attached
         contents = self._ask(lambda: [tier.snapshot(block) for block in blocks])
         rows = [self._write_one(block, data) for block, data in zip(blocks, contents, strict=True) if data is not None]
-        gone = self._disk.add(rows)
+        gone = self._disk.add(rows, used_at)
         self._post(partial(self._learn, rows))
         self._post(partial(self._forget, gone))
 
@@ -185,6 +191,7 @@ class BlockKeeper:
             token_ids=block.tokens,
             where=self._folder.write(block.name, data),
             tokens_per_s=self._attached.speeds.tokens_per_s,
+            is_pinned=block.name in self._pinned,
         )
 
     def _close(self) -> None:
