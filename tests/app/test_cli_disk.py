@@ -7,8 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from octavo.cli.engine import command
+from octavo.cli.shelves import empty_trash
 from octavo.paths import Paths
-from octavo_data import Store
+from octavo_data import Store, shelves
 from octavo_data.kv_files import KVFolder
 from octavo_data.kv_index import KVIndex, KVRow
 
@@ -51,6 +52,14 @@ def test_it_shows_blocks_bytes_cap_folder_and_hits(home: Paths) -> None:
 def test_clear_removes_rows_and_files(home: Paths) -> None:
     found = json.loads(CliRunner().invoke(command, ["disk", "--clear", "--json"]).output)
     assert (found["blocks"], found["bytes"], list(home.kv_dir.iterdir())) == (0, 0, [])
+
+
+def test_emptying_the_trash_leaves_no_blocks_that_might_be_of_its_chats(home: Paths) -> None:
+    with Store(home.store_file) as store:
+        shelves.trash(store, store.create_chat(title="Secret", model="m").id)
+    assert CliRunner().invoke(empty_trash, ["--yes"]).exit_code == 0
+    with Store(home.store_file) as store:
+        assert (KVIndex(store).totals().blocks, list(home.kv_dir.iterdir())) == (0, [])
 
 
 def test_without_a_store_there_is_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,9 +34,19 @@ def print_disk(*, is_clearing: bool, is_json: bool) -> None:
         print_rows(_rows(status))
 
 
+def clear(store: Store) -> None:
+    """Remove all blocks from disk. Raises StoreError, ConfigError."""
+    settings, paths = load()
+    _disk(store, settings, paths).clear()
+
+
+def _disk(store: Store, settings: Settings, paths: Paths) -> KVDisk:
+    return KVDisk(store, KVFolder(paths.kv_dir), settings.disk_cache_bytes)
+
+
 def _status(settings: Settings, paths: Paths, is_clearing: bool) -> DiskStatus:
     with Store(paths.store_file) as store:
-        disk = KVDisk(store, KVFolder(paths.kv_dir), settings.disk_cache_bytes)
+        disk = _disk(store, settings, paths)
         if is_clearing:
             disk.clear()
         found = disk.index.totals()

@@ -102,7 +102,8 @@ def restore(chat_ids: tuple[str, ...]) -> None:
 @click.command("empty-trash")
 @click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")
 def empty_trash(is_sure: bool) -> None:
-    """Delete for good what is in the trash."""
+    """Delete for good what is in the trash, and the KV blocks of all chats on disk."""
+    from octavo.cli.engine_disk import clear
     from octavo_data import Shelf, shelves
 
     with _opened() as store:
@@ -114,6 +115,7 @@ def empty_trash(is_sure: bool) -> None:
             _say("Nothing was deleted.")
             return
         deleted = shelves.empty_trash(store)
+        clear(store)  # KV blocks hold what was said too, and nothing tells whose they are
         left = f"; {_chats(number - deleted)} left, since a reply still runs there" if deleted < number else ""
         _say(f"{_chats(deleted)} deleted{left}.")
 

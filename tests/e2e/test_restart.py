@@ -1,0 +1,69 @@
+"""A chat over a restart of the host, with the real default model: blocks come from disk, words stay the same."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.e2e.conftest import Home
+
+pytestmark = [pytest.mark.model, pytest.mark.slow]
+
+QUESTION = "Name the capital of France, of Italy and of Spain, in one short sentence each, please."
+NEXT = "And of Portugal?"
+GREEDY = ("-o", "temperature", "0", "-o", "max_tokens", "24")
+
+
+@pytest.fixture
+def asked(home: Home) -> Iterator[Home]:
+    """A home whose disk holds the blocks of one chat and nothing else, and whose host has stopped."""
+    home.run("engine", "stop")
+    home.json("engine", "disk", "--clear", "--json")
+    home.json("--json", QUESTION, *GREEDY)
+    home.run("engine", "stop")
+    yield home
+    home.run("engine", "stop")
+
+
+def test_after_a_restart_the_history_is_loaded_and_the_reply_is_that_of_a_run_without_a_disk(asked: Home) -> None:
+    before = asked.json("engine", "disk", "--json")
+    assert before["blocks"] > 2
+    assert (before["hits"], before["bytes"]) == (0, before["blocks"] * 16 * 46080)
+    loaded = next_turn(asked)
+    assert loaded["usage"]["cached_tokens"] > 48
+    assert asked.json("engine", "disk", "--json")["hits"] >= 3
+    status = asked.json("engine", "status", "--json")
+    assert status["disk"]["blocks"] >= before["blocks"]
+    asked.run("engine", "stop")
+    asked.json("engine", "disk", "--clear", "--json")
+    again = retold(asked)
+    assert again["usage"]["cached_tokens"] == 0
+    assert again["text"] == loaded["text"]
+
+
+def test_damaged_blocks_are_computed_anew_and_the_log_says_so(asked: Home) -> None:
+    files = sorted((asked.paths.kv_dir).glob("*.kv"))
+    for number, file in enumerate(files):
+        if number % 3 == 0:
+            os.truncate(file, 1000)
+        else:
+            data = bytearray(file.read_bytes())
+            data[5000] ^= 4
+            file.write_bytes(data)
+    damaged = next_turn(asked)
+    assert damaged["usage"]["cached_tokens"] == 0
+    log = "".join(path.read_text() for path in asked.paths.state_dir.glob("host-*.log"))
+    assert log.count("tokens are computed anew") == 1
+    asked.run("engine", "stop")
+    asked.json("engine", "disk", "--clear", "--json")
+    assert retold(asked)["text"] == damaged["text"]
+
+
+def next_turn(home: Home) -> Any:
+    return home.json("--json", "-c", NEXT, *GREEDY)
+
+
+def retold(home: Home) -> Any:
+    """The same second turn, in a chat that begins anew with the same first one."""
+    fork = home.run("chats", "fork", home.json("chats", "--json")[0]["id"], "--turn", "1").stdout.strip()
+    return home.json("--json", "--chat", fork, NEXT, *GREEDY)
