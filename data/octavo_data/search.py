@@ -13,7 +13,12 @@ NUM_SNIPPET_TOKENS = 16
 NUM_CHARS_AROUND = 40  # of a word that is looked for in the text itself
 
 _BEGIN, _END = "\ufdd0", "\ufdd1"  # noncharacters, which no text has to hold
-_FIRST_UNSPACED = "\u0e00"  # Thai; many scripts behind it are written without spaces between the words
+# Scripts that put no spaces between words, or whose words begin alike and end in many ways: Thai to Tibetan, Burmese,
+# Khmer, the Tai scripts, Chinese, Japanese, Yi, Korean.
+_UNSPACED = re.compile(
+    "[\u0e00-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u2e80-\ua4cf\uaa60-\uaadf\uac00-\ud7ff"
+    "\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff]"
+)
 
 # The newest first: so FTS5 gives its rows, by number, and no more are read than are shown. By rank, a common word would
 # have to be weighed in every turn that has it. CROSS JOIN keeps that order of the loops.
@@ -69,7 +74,7 @@ def search(store: Store, words: str, limit: int = 20) -> list[Hit]:
 def is_indexed(word: str) -> bool:
     """Whether the index surely splits this word as its tokenizer does text: letters that old Unicode tables know."""
     known = [unicodedata.ucd_3_2_0.category(char)[0] in "LN" for char in word if char.isalnum()]
-    return bool(known) and all(known) and max(word) < _FIRST_UNSPACED
+    return bool(known) and all(known) and not _UNSPACED.search(word)
 
 
 def _match(words: Sequence[str], *, is_last_begun: bool) -> str:

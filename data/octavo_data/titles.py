@@ -14,8 +14,10 @@ _ENOUGH = 12  # a first line that is shorter says too little by itself
 
 
 def first_words(prompt: str, max_chars: int = MAX_CHARS) -> str:
-    """The first words of a prompt: of its text if it has any, else of its code; never empty."""
+    """The first words of a prompt: of its text, else of its code; behind a paste those of the question; never empty."""
     lines = _lines(prompt)
+    if lines and not _is_prose(lines[0]) and _is_request(lines[-1]):
+        lines = lines[-1:]  # a paste, and behind it what is asked of it
     title = ""
     while lines and len(title) < _ENOUGH:
         title = f"{title} {lines.pop(0)}".strip()
@@ -54,6 +56,17 @@ def _lines(text: str) -> list[str]:
         elif words := " ".join(_printable(line).split()):
             (inside if is_code else outside).append(words)
     return [_LEADING.sub("", line) for line in outside] or inside
+
+
+def _is_prose(line: str) -> bool:
+    """Whether people would write this: hardly a sign among the letters."""
+    num_signs = sum(not (char.isalnum() or char.isspace() or char in ".,;:?!'’\"") for char in line)
+    return line[:1].isalnum() and num_signs <= len(line) // 20
+
+
+def _is_request(line: str) -> bool:
+    """Whether this asks for something, by its length or its end; a script without spaces needs neither."""
+    return _is_prose(line) and (line.count(" ") >= 3 or line[-1] in ".?!" or not line.isascii())
 
 
 def _printable(text: str) -> str:

@@ -23,7 +23,7 @@ from octavo.session import (
     TurnsReplaced,
 )
 from octavo.workspace import HostState, SessionsChanged, Workspace, WorkspaceChange
-from octavo_data import Store, TurnStatus
+from octavo_data import Store, TurnStatus, shelves
 
 MEDIUM = "echo:3"
 COUNTED = "".join(f"{i} " for i in range(120))
@@ -274,6 +274,31 @@ async def test_the_list_is_in_the_order_of_activity_with_new_ones_first(stage: H
     new = workspace.new()
     assert workspace.sessions == [new, first, second]
     assert workspace.open((first.chat_id or "").upper()) is first
+
+
+async def test_the_list_has_pinned_chats_first_and_none_that_was_put_or_thrown_away(stage: HostStage) -> None:
+    with stage.store() as store:
+        a, b, c = (store.create_chat(title=title, model="echo").id for title in "abc")
+    workspace = await stage.workspace()
+
+    def titles() -> list[str]:
+        return [session.title for session in workspace.sessions]
+
+    assert titles() == ["c", "b", "a"]
+    with stage.store() as store:
+        shelves.pin(store, a)
+        await until(lambda: titles() == ["a", "c", "b"])
+        shelves.archive(store, b)
+        shelves.trash(store, a)
+        await until(lambda: titles() == ["c"])
+        shelves.restore(store, a)
+        await until(lambda: titles() == ["a", "c"])
+    session = workspace.open(c)
+    with stage.store() as store:
+        shelves.trash(store, c)
+    with pytest.raises(OctavoError, match="is in the trash"):
+        await session.ask("Still there?")
+    assert session.draft == "Still there?"
 
 
 async def test_an_unknown_chat_is_a_plain_error(stage: HostStage) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from octavo_data import Chat, Place, Store, TurnCounts, TurnStatus, TurnTimings
 from octavo_data.encoding import clean_text
-from octavo_data.search import Hit, search
+from octavo_data.search import Hit, is_indexed, search
 from octavo_data.upkeep import check
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]), max_size=60)
@@ -81,9 +81,16 @@ def test_all_words_must_be_there_in_any_order_and_the_last_may_be_begun(store: S
 
 
 def test_case_and_accents_do_not_matter(store: Store, chat: Chat) -> None:
-    turn_id = said(store, chat.id, "Où est l'ÉTÉ?", "STRASSE Ωμέγα Москва")
-    for words in ("ou", "été", "ete", "strasse", "ΩΜΈΓΑ", "москва", "l'été"):
+    turn_id = said(store, chat.id, "Où est l'ÉTÉ?", "STRASSE Ωμέγα Москва Tiếng Việt “don’t”")
+    for words in ("tiếng việt", "tieng", "don’t", "don't", "ou", "été", "ete", "strasse", "ΩΜΈΓΑ", "москва", "l'été"):
         assert [hit.turn_id for hit in search(store, words)] == [turn_id], words
+
+
+def test_letters_and_signs_of_other_blocks_are_no_reason_to_read_everything() -> None:
+    assert all(
+        map(is_indexed, ("don’t", "“quoted”", "Tiếng", "Việt", "naïve", "c++", "…done", "अनुभव", "العربية", "x🙂"))
+    )
+    assert not any(map(is_indexed, ("川", "川x", "ไทย", "서울", "🙂", "::", "—")))
 
 
 def test_scripts_without_spaces_and_signs_are_found_anywhere(store: Store, chat: Chat) -> None:

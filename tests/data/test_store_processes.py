@@ -6,11 +6,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.data.schema_dumps import SCHEMAS
 
 from octavo_data import Store, TurnStatus
+from octavo_data.connection import open_file
+from octavo_data.upgrading import backups
+from octavo_data.upkeep import check
 
 FLUSHES = """
 import sys
@@ -133,6 +138,20 @@ def test_processes_that_open_an_empty_file_at_the_same_moment_all_succeed(tmp_pa
     for number in range(20):
         with Store(tmp_path / f"{number}.db") as store:
             assert {chat.title for chat in store.chats()} == {"a", "b", "c"}
+
+
+def test_processes_that_open_an_older_file_at_the_same_moment_all_succeed(tmp_path: Path) -> None:
+    dumped = (SCHEMAS / "001.sql").read_text()
+    for number in range(20):
+        with closing(open_file(tmp_path / f"{number}.db")) as conn:
+            conn.executescript(dumped)
+    begin = time.time() + 2.0
+    finish([start(OPENS, begin, tmp_path, name) for name in "abc"])
+    for number in range(20):
+        with Store(tmp_path / f"{number}.db") as store:
+            assert {chat.title for chat in store.chats()} == {"a", "b", "c", "Rivers", "Half a chat", "Empty"}
+            assert [copy.name for copy in backups(store.path)] == [f"{number}.db.bak-001"]
+            assert check(store) == []
 
 
 @pytest.mark.parametrize("mode", ["on a seen tip", "blind"])
