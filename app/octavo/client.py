@@ -16,6 +16,7 @@ from octavo.protocol import (
     ClientFrame,
     EngineStatus,
     GetStatus,
+    GiveWay,
     Hello,
     HostFailed,
     HostFrame,
@@ -117,6 +118,20 @@ class Client:
         answer: asyncio.Future[EngineStatus | None] = asyncio.get_running_loop().create_future()
         self._questions[number] = answer
         return await answer
+
+    async def give_way(self, model: str) -> bool:
+        """Ask the host to end if it has no work, for another model's sake; whether it does, once it hung up."""
+        number = next(self._numbers)
+        self._send(GiveWay(request=number, model=model))
+        answer: asyncio.Future[EngineStatus | None] = asyncio.get_running_loop().create_future()
+        self._questions[number] = answer
+        try:
+            await answer
+        except RequestRejectedError:
+            return False
+        except OctavoError:
+            pass  # the connection is over
+        return True
 
     async def shutdown(self) -> None:
         """Ask the host to stop and wait until it hung up; running turns are closed as interrupted."""

@@ -65,6 +65,13 @@ class GetStatus(Frame, frozen=True):
     request: int
 
 
+class GiveWay(Frame, frozen=True):
+    """Another model needs the memory: a host without work ends, one that is at work answers with Rejected."""
+
+    request: int
+    model: str
+
+
 class Shutdown(Frame, frozen=True):
     """Stop the host: running turns are closed as interrupted, then the process ends and the connection closes."""
 
@@ -217,6 +224,6 @@ class Status(Frame, frozen=True):
     engine: EngineStatus | None
 
 
-ClientFrame = Hello | Submit | Watch | Stop | GetStatus | Shutdown
+ClientFrame = Hello | Submit | Watch | Stop | GetStatus | GiveWay | Shutdown
 RequestFrame = Accepted | Rejected | TurnStarted | TurnPreempted | TurnDelta | Notice | TurnFinished
 HostFrame = Welcome | Loading | Ready | HostFailed | RequestFrame | Status

@@ -17,5 +17,9 @@ class ModelError(EngineError):
     """A model cannot be loaded or cannot be run correctly by this engine."""
 
 
+class MemoryShortError(ModelError):
+    """A model that could run does not fit into the memory that is free."""
+
+
 class ChatFormatError(EngineError):
     """A chat template refuses the messages it was given."""

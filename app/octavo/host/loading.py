@@ -1,7 +1,10 @@
 """Loads the model of a host, and puts what goes wrong into one line with a remedy."""
 
+import gc
+
 from octavo.config import Settings
 from octavo.errors import HostError, OctavoError
+from octavo.host.room import is_memory_short, make_room
 from octavo.launcher import HostSpec, is_echo
 from octavo_engine.config import EngineConfig
 from octavo_engine.errors import EngineError
@@ -17,6 +20,15 @@ def load(spec: HostSpec, tell: OnLoadStep) -> Loaded:
     from octavo_engine.runner.load import load_engine  # seconds, which clients need not wait for
 
     assert spec.folder is not None
+    try:
+        return load_engine(spec.folder, config, tell)
+    except Exception as error:
+        if not is_memory_short(error):
+            raise
+        tell(LoadStep("asking other models for room"))
+        if not make_room(spec):
+            raise
+    gc.collect()  # what the first attempt left
     return load_engine(spec.folder, config, tell)
 
 
@@ -33,7 +45,7 @@ def explain(error: BaseException, spec: HostSpec) -> OctavoError:
         return error
     if isinstance(error, EngineError):
         return HostError(f"{model} cannot be loaded: {what}", "")
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if is_memory_short(error):
         remedy = (
             "End other programs that use it, lower kv_cache_memory_bytes or max_model_len, or take a smaller model."
         )

@@ -9,32 +9,28 @@ import socket
 from collections.abc import Coroutine
 from typing import Any
 
-import msgspec
-
 from octavo.errors import HostError, OctavoError
 from octavo.host.block_keeper import make_keeper
 from octavo.host.bookkeeping import reap_all
 from octavo.host.connection import Connection
 from octavo.host.engine_thread import EngineThread
 from octavo.host.loading import explain, load
+from octavo.host.status import engine_status
 from octavo.host.store_thread import StoreThread
 from octavo.host.titles import Titles
 from octavo.host.turns import Turns
 from octavo.launcher import HostSpec
 from octavo.protocol import (
     VERSION,
-    BlockCounts,
     ClientFrame,
-    DiskCounts,
-    EngineStatus,
     GetStatus,
+    GiveWay,
     Hello,
     HostFailed,
     HostFrame,
     Loading,
     Ready,
     Rejected,
-    RequestCounts,
     Shutdown,
     Status,
     Stop,
@@ -43,7 +39,6 @@ from octavo.protocol import (
     Welcome,
 )
 from octavo_data import StoreError
-from octavo_data.kv_index import KVIndex
 from octavo_engine.events import StopReason
 from octavo_engine.loaded import Loaded, LoadStep, ModelInfo
 
@@ -68,6 +63,7 @@ class Host:
         self._info: ModelInfo | None = None
         self._loading: Loading | None = None
         self._failure: HostFailed | None = None
+        self._why_stopped = "The engine was stopped"
         self._loop = asyncio.get_running_loop()
         self._engine = EngineThread(self._load)
         self._keeper = make_keeper(spec, self._engine.post)
@@ -118,7 +114,7 @@ class Host:
             self._handle(connection, frame)
         except Exception as error:  # a border: nobody may wait for ever, and the client's other requests go on
             log.exception("a request failed")
-            if isinstance(frame, Submit | Watch | Stop | GetStatus):
+            if isinstance(frame, Submit | Watch | Stop | GetStatus | GiveWay):
                 connection.send(self._failed(frame.request, error))
 
     def _failed(self, number: int, error: Exception) -> Rejected:
@@ -141,6 +137,8 @@ class Host:
                 self._turns.stop(connection, frame.request)
             case GetStatus():
                 self._begin(self._answer_status(connection, frame.request))
+            case GiveWay():
+                self._give_way(connection, frame)
             case Shutdown():
                 self._stop()
 
@@ -170,34 +168,13 @@ class Host:
 
     async def _answer_status(self, connection: Connection, number: int) -> None:
         try:
-            status = await self._status(self._info) if self._info else None
+            info = self._info
+            status = await engine_status(self._spec.model, info, self._engine, self._store) if info else None
         except Exception as error:  # a border: the client must not wait for ever
             log.exception("the engine's counts cannot be told")
             connection.send(self._failed(number, error))
         else:
             connection.send(Status(request=number, engine=status))
-
-    async def _status(self, info: ModelInfo) -> EngineStatus:
-        counts = await self._engine.call(lambda loaded: loaded.engine.counts())
-        return EngineStatus(
-            model=self._spec.model,
-            device=info.device,
-            attention=info.attention,
-            dtype=info.dtype,
-            block_size=info.block_size,
-            blocks=msgspec.convert(counts, BlockCounts, from_attributes=True),
-            requests=msgspec.convert(counts, RequestCounts, from_attributes=True),
-            disk=await self._disk_counts(),
-            kv_bytes_per_token=info.kv_bytes_per_token,
-        )
-
-    async def _disk_counts(self) -> DiskCounts:
-        try:
-            totals = await self._store.run(lambda store: KVIndex(store).totals())
-        except StoreError as error:  # the engine fares as it fares without its store
-            log.warning("the blocks on disk cannot be counted: %s", error)
-            return DiskCounts(blocks=0, bytes=0)
-        return DiskCounts(blocks=totals.blocks, bytes=totals.bytes)
 
     def _tell_all(self, frame: HostFrame) -> None:
         for connection in self._connections:
@@ -268,6 +245,13 @@ class Host:
             log.info("idle for %.0f s", self._idle_s)
             self._stop()
 
+    def _give_way(self, connection: Connection, frame: GiveWay) -> None:
+        if self._info is None or self._turns.is_busy:
+            connection.send(Rejected(request=frame.request, error="The host is at work", remedy="Ask it later."))
+            return
+        self._why_stopped = f"The engine made room for {frame.model}"
+        self._stop()
+
     def _stop(self) -> None:
         self._finish(None)
 
@@ -282,7 +266,7 @@ class Host:
         for task in list(self._tasks):
             task.cancel()
         if failure is None:
-            why = HostError("The engine was stopped", "The next question starts it again.")
+            why = HostError(self._why_stopped, "The next question starts it again.")
             await self._turns.close(StopReason.ABORTED, why)
             self._tell_all(HostFailed(error=why.message, remedy=why.remedy))
         if self._keeper:

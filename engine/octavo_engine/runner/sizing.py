@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from octavo_engine.config import EngineConfig
-from octavo_engine.errors import ModelError
+from octavo_engine.errors import MemoryShortError, ModelError
 from octavo_engine.runner.kv_cache import KVShape
 from octavo_engine.runner.rehearsal import rehearse
 
@@ -72,7 +72,7 @@ def gpu_memory(model: PreTrainedModel, config: EngineConfig, step_bytes: int | N
 def pick_num_blocks(memory: Memory, shape: KVShape, config: EngineConfig, max_model_len: int) -> int:
     """Blocks of the pool: the setting's bytes, or what the device has left; one full context at least.
 
-    Raises ModelError with the numbers, and the settings that would fit.
+    Raises MemoryShortError with the numbers, and the settings that would fit.
     """
     assert config.block_size is not None
     block_bytes = shape.bytes_per_token * config.block_size
@@ -85,7 +85,7 @@ def pick_num_blocks(memory: Memory, shape: KVShape, config: EngineConfig, max_mo
         problem = f"one context of {max_model_len} tokens needs {size(context_bytes)}, the KV pool has {size(wanted)}"
     if problem:
         fitting = min(wanted, memory.room) // block_bytes * config.block_size
-        raise ModelError(f"{problem}; {memory}. {_remedy(config, fitting)}")
+        raise MemoryShortError(f"{problem}; {memory}. {_remedy(config, fitting)}")
     num_blocks = wanted // block_bytes
     log.info(
         "KV pool: %s in %d blocks of %d tokens, room for %.1f contexts of %d tokens; %s",
