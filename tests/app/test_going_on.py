@@ -2,14 +2,16 @@
 
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 from tests.app.host_stage import HostStage, host_stage, until
+from tests.app.ui_stage import Stage, stored
 
 from octavo.config import Settings
 from octavo.going_on import GoingOn, going_on
 from octavo.paths import Paths
 from octavo.session import Change, Noticed, Session, TextAppended
-from octavo.workspace import HostState, Workspace
+from octavo.workspace import HostState, HostView, Workspace
 
 CURRENT, OTHER, SLOW_OTHER = "echo:1", "echo:2", "echo:10"
 GONE = "hf:Nobody/Nothing"
@@ -101,3 +103,13 @@ async def test_a_reply_that_another_model_writes_is_followed_when_its_chat_is_op
     await until(lambda: session.turns[-1].status == "done")
     assert session.turns[-1].reply == COUNTED
     assert any(isinstance(change, TextAppended) for change in told)
+
+
+async def test_the_status_line_tells_of_the_host_of_the_chat_in_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = {"1": HostView(state=HostState.READY, model="ours"), "2": HostView(state=HostState.LOADING, model="other")}
+    screen = Stage(stored("One", "1", ("p", "r")), stored("Two", "2", ("p", "r")), chat_id="1")
+    monkeypatch.setattr(screen.workspace, "host_of", lambda session: hosts[session.chat_id if session else "1"])
+    async with screen.open():
+        assert (screen.app.status.host.model, "ours" in screen.screen_text()) == ("ours", True)
+        await screen.press("alt+down")
+        assert (screen.app.status.host.model, "other" in screen.screen_text()) == ("other", True)
