@@ -61,12 +61,26 @@ def m005_kv_blocks(db: "Database") -> None:
     db.execute("CREATE INDEX kv_blocks_by_use ON kv_blocks(is_pinned, last_use, depth DESC, num_bytes, hits)")
 
 
+def m006_search_in_scripts_without_spaces(db: "Database") -> None:
+    """The index of m004 again, with each character of such a script as a word, so that any part of a text is found."""
+    for trigger in ("turn_added", "turn_over", "turn_edited", "turn_deleted"):
+        db.execute(f"DROP TRIGGER {trigger}")
+    db.execute("DROP TABLE search")
+    db.execute("DROP VIEW searchable")
+    db.execute(_SPACED_VIEW)
+    db.execute(_SEARCH)
+    db.execute("INSERT INTO search(search) VALUES ('rebuild')")
+    for trigger in _SPACED_TRIGGERS:
+        db.execute(f"CREATE TRIGGER {trigger}")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     m001_chats_and_turns,
     m002_what_a_turn_was_asked_with,
     m003_shelves,
     m004_search,
     m005_kv_blocks,
+    m006_search_in_scripts_without_spaces,
 )
 """Only ever append: a file in the world has run a prefix of this list."""
 
@@ -197,3 +211,66 @@ CREATE TABLE kv_blocks (
     is_pinned INTEGER NOT NULL DEFAULT 0 CHECK (is_pinned IN (0, 1))
 )
 """
+
+UNSPACED = (
+    "\u0e00-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u2e80-\ua4cf\uaa60-\uaadf\uac00-\ud7ff"
+    "\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
+)
+"""Scripts without spaces between words, or whose words end in many ways: Thai to Tibetan, Burmese, Khmer, the Tai
+scripts, Chinese, Japanese, Yi, Korean. As the inside of a character class; another choice is another migration."""
+
+
+def _spaced(column: str) -> str:
+    """The text with a space on each side of such characters; cut into pieces first, for substr() counts from the start.
+
+    SQLite's functions end at a NUL, so what is behind one stays as it is.
+    """
+    return f"""CASE WHEN {column} GLOB '*[{UNSPACED}]*' THEN (
+        WITH RECURSIVE
+        pieces(piece, rest) AS (
+            SELECT substr({column}, 1, 256), substr({column}, 257)
+            UNION ALL SELECT substr(rest, 1, 256), substr(rest, 257) FROM pieces WHERE rest <> ''
+        ),
+        numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 256)
+        SELECT group_concat(iif(char GLOB '[{UNSPACED}]', ' ' || char || ' ', char), '')
+        FROM (SELECT substr(piece, n, 1) AS char FROM pieces CROSS JOIN numbers WHERE n <= length(piece))
+    ) ELSE {column} END"""
+
+
+_SPACED_VIEW = f"""
+CREATE VIEW searchable AS SELECT number, {_spaced("prompt")} AS prompt, {_spaced("reply")} AS reply
+FROM turns WHERE status <> 'running' AND number IS NOT NULL
+"""
+_INDEX = "INSERT INTO search (rowid, prompt, reply) SELECT number, prompt, reply FROM searchable WHERE number ="
+_UNINDEX = (
+    "INSERT INTO search (search, rowid, prompt, reply)"
+    " SELECT 'delete', number, prompt, reply FROM searchable WHERE number ="
+)
+# What was indexed is read from the view while the row is still there: before the change.
+_SPACED_TRIGGERS = (
+    f"""
+turn_added AFTER INSERT ON turns BEGIN
+    UPDATE turns SET number = coalesce(
+        (SELECT number + 1 FROM turns WHERE number >= new.created_at / 1000 * 16777216
+            AND number < (new.created_at / 1000 + 1) * 16777216 ORDER BY number DESC LIMIT 1),
+        new.created_at / 1000 * 16777216
+    ) WHERE id = new.id;
+    {_INDEX} (SELECT number FROM turns WHERE id = new.id);
+END""",
+    f"""
+turn_over AFTER UPDATE OF status ON turns WHEN old.status = 'running' AND new.status <> 'running' BEGIN
+    {_INDEX} new.number;
+END""",
+    f"""
+turn_to_edit BEFORE UPDATE OF prompt, reply ON turns WHEN old.status <> 'running' BEGIN
+    {_UNINDEX} old.number;
+END""",
+    f"""
+turn_edited AFTER UPDATE OF prompt, reply ON turns WHEN old.status <> 'running' BEGIN
+    {_INDEX} new.number;
+END""",
+    f"""
+turn_deleted BEFORE DELETE ON turns WHEN old.status <> 'running' BEGIN
+    {_UNINDEX} old.number;
+END""",
+)

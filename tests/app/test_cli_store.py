@@ -62,7 +62,7 @@ def test_search_prints_chat_time_title_and_snippet(octavo: Octavo, rivers: Chat,
     first, second = out.splitlines()
     assert first.startswith(f"{rivers.id}  20")
     assert first.endswith("  Rivers")
-    assert second == "    Which river is the longest?"
+    assert second == "    Which river is the longest? The Nile, some say."
 
 
 def test_search_as_json_has_what_a_script_needs(octavo: Octavo, rivers: Chat, seas: Chat) -> None:

@@ -74,6 +74,7 @@ def _works(store: Store, words: Words, longest: str) -> dict[str, Callable[[], o
         "search a word begun with 1 letter": lambda: search(store, words.common[:1]),
         "search a word begun with 4 letters": lambda: search(store, RARE[:4]),
         "search a common and a begun word": lambda: search(store, f"{words.common} qu"),
+        "search a sign that no turn has": lambda: search(store, "☃"),
         "append a turn": lambda: _append(store, words, longest),
     }
 
