@@ -64,9 +64,8 @@ class KVFolder:
         finally:
             os.close(folder)
 
-    def read(self, name: bytes, where: BlockFile) -> bytearray:
-        """The bytes of a block, checked. Raises DamagedBlockError."""
-        data = bytearray(where.num_bytes)
+    def read(self, name: bytes, where: BlockFile, data: bytearray) -> None:
+        """Fill `data`, which is as long as the block, with its bytes, and check them. Raises DamagedBlockError."""
         try:
             with self._path(where.file).open("rb", buffering=0) as file:
                 header = file.read(_HEADER.size)
@@ -76,22 +75,22 @@ class KVFolder:
             raise DamagedBlockError("the file is missing") from None
         except OSError as error:
             raise DamagedBlockError(f"it cannot be read: {error.strerror}") from error
-        if num_read != where.num_bytes or size != where.offset + where.num_bytes:
+        if num_read != len(data) or size != where.offset + where.num_bytes:
             raise DamagedBlockError(f"it has {size} bytes instead of {where.offset + where.num_bytes}")
         if header != _header(name, where):
             raise DamagedBlockError("its header is that of another block")
         if hashlib.sha256(data).digest() != where.checksum:
             raise DamagedBlockError("its checksum is wrong")
-        return data
 
     def measure(self) -> float:
         """Bytes a second that `read` gives, the check included; a file is written for it and read back. OSError."""
         name = os.urandom(32)
         where = self.write(name, os.urandom(PROBE_BYTES))
+        data = bytearray(PROBE_BYTES)
         try:
             _let_go(self.path / where.file)
             begin = time.perf_counter()
-            self.read(name, where)
+            self.read(name, where, data)
             return where.num_bytes / (time.perf_counter() - begin)
         except DamagedBlockError as error:
             raise OSError(f"{self.path} does not give back what was written: {error}") from error

@@ -33,7 +33,7 @@ class KeptRun:
         """The ids of a greedy reply."""
         self.stage.add(request_id, token_ids, max_tokens)
         while self.stage.engine.has_work:
-            self._work(wait=self.stage.engine.awaits_disk)
+            self.work(wait=self.stage.engine.awaits_disk)
             self.stage.step()
         return self.stage.outcomes[request_id].token_ids
 
@@ -42,11 +42,17 @@ class KeptRun:
         closing = threading.Thread(target=asyncio.run, args=(self.keeper.close(),))
         closing.start()
         while closing.is_alive():
-            self._work(wait=True)
+            self.work(wait=True)
             self.stage.engine.check_integrity()
-        self._work(wait=False)
+        self.work(wait=False)
 
-    def _work(self, *, wait: bool) -> None:
+    @property
+    def num_jobs(self) -> int:
+        """What waits for the time between two steps."""
+        return self._jobs.qsize()
+
+    def work(self, *, wait: bool) -> None:
+        """Do what the threads asked for; with `wait` something will come, perhaps."""
         try:
             self._jobs.get(timeout=0.02 if wait else 0)()
             while True:

@@ -5,11 +5,13 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from time import sleep
 
 import pytest
 from tests.app.keeper_stage import alone, block_files, disk_of, kept_run
 
 from octavo.config import Settings
+from octavo.host import block_keeper
 from octavo.host.block_keeper import make_keeper
 from octavo.launcher import HostSpec
 from octavo.paths import Paths
@@ -113,6 +115,34 @@ def test_a_damaged_block_is_told_in_one_line_and_loses_its_row(
     with kept_run(tmp_path) as run:
         run.ask("again", [*said, 3])
         assert run.stage.usage("again")[0] == len(said)
+
+
+def test_no_more_is_read_than_may_be_copied_between_two_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = history(tmp_path)
+    monkeypatch.setattr(block_keeper, "BETWEEN_STEPS_BYTES", 64)
+    with kept_run(tmp_path) as run:
+        run.stage.add("next", [*said, 3], 8)
+        run.stage.step()
+        sleep(0.1)  # a step takes its time
+        assert run.num_jobs == 2
+        run.work(wait=False)
+        sleep(0.1)
+        assert run.num_jobs == 2
+        assert run.ask("other", [3] * 9) == alone([3] * 9)
+        assert run.stage.usage("next")[0] == len(said) - 1
+
+
+def test_a_pool_that_takes_no_block_costs_a_prefill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(block: int, data: bytearray) -> None:
+        raise RuntimeError("out of memory")
+
+    said = history(tmp_path)
+    with kept_run(tmp_path) as run:
+        monkeypatch.setattr(run.stage.runner, "write", refuse)
+        assert run.ask("next", [*said, 3]) == alone([*said, 3])
+        assert run.stage.usage("next")[0] == 0
 
 
 def test_a_row_whose_tokens_were_changed_is_not_believed(tmp_path: Path) -> None:

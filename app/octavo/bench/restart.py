@@ -22,7 +22,7 @@ from octavo_data.kv_disk import KVDisk
 from octavo_data.kv_files import KVFolder
 from octavo_engine.params import SamplingParams
 
-NUM_ROUNDS = 1
+NUM_ROUNDS = 3
 NUM_SENTENCES = 74
 """The first question, about 1,500 tokens of the default model."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TypeVar
 
 from octavo.launcher import HostSpec, is_echo
@@ -26,8 +27,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Job = Callable[[], None]
 
-BETWEEN_STEPS_BYTES = 4 << 20
-"""So much is copied out of the pool between two steps, which takes about a millisecond; one block at least."""
+BETWEEN_STEPS_BYTES = 8 << 20
+"""So much is copied out of the pool or into it between two steps, which takes two milliseconds; one block at least."""
 
 CLOSE_S = 5.0
 ANSWER_S = 60.0  # a step of a large batch on a slow CPU may come first
@@ -50,6 +51,8 @@ class BlockKeeper:
         self._disk: KVDisk | None = None
         self._pinned: frozenset[bytes] = frozenset()
         self._rows: dict[bytes, KVRow] = {}  # of this engine's fingerprint; changed in the engine's thread
+        self._num_at_once = 1
+        self._buffers: SimpleQueue[bytearray] = SimpleQueue()  # the reader's, less those on their way into the pool
         self._reader = ThreadPoolExecutor(1, "octavo-kv-reader")
         self._writer = ThreadPoolExecutor(1, "octavo-kv-writer")
         self._opening = self._writer.submit(self._open)  # while the model loads
@@ -64,6 +67,9 @@ class BlockKeeper:
             log.warning("disk: KV blocks are not kept: %s", error)
             return
         self._tier = tier = loaded.engine.attach_disk(loaded.memory, self, Speeds(bytes_per_s))
+        self._num_at_once = max(1, BETWEEN_STEPS_BYTES // tier.block_bytes)
+        for _ in range(self._num_at_once):
+            self._buffers.put(bytearray(tier.block_bytes))
         rows = self._writer.submit(self._known).result()
         self._learn(rows)
         tier.speeds.tokens_per_s = rows[0].tokens_per_s if rows else 0.0
@@ -111,36 +117,48 @@ class BlockKeeper:
             self._rows.pop(name, None)
             self._attached.stored.drop(name)
 
+    def _deliver(self, load: EngineSequence, data: bytearray) -> None:
+        tier = self._attached
+        try:
+            tier.deliver(load, data)
+        except Exception:  # a border: the device refuses; what is not loaded is computed
+            log.exception("disk: a block cannot be put into the pool")
+            tier.end(load)
+        finally:
+            self._buffers.put(data)
+
     # ---- in the reader thread ----
 
     def _read(self, load: EngineSequence, blocks: Sequence[StoredBlock]) -> None:
-        tier, names, begin = self._attached, [], time.perf_counter()
+        tier, names, seconds = self._attached, [], 0.0
         try:
             for block in blocks:
-                if (data := self._bytes_of(block)) is None:
+                data = self._buffers.get(timeout=ANSWER_S)
+                begin = time.perf_counter()
+                if not self._fill(data, block):
+                    self._buffers.put(data)
                     break
+                seconds += time.perf_counter() - begin
                 names.append(block.name)
-                self._post(partial(tier.deliver, load, data))
+                self._post(partial(self._deliver, load, data))
         finally:
             self._post(partial(tier.end, load))
-        log.info("disk: %d of %d blocks read in %.3f s", len(names), len(blocks), time.perf_counter() - begin)
+        log.info("disk: %d of %d blocks read in %.3f s", len(names), len(blocks), seconds)
+        self._post(partial(tier.speeds.observe_load, len(names) * tier.block_bytes, seconds))
         self._change(lambda disk: disk.index.count_hits(names))
 
-    def _bytes_of(self, block: StoredBlock) -> bytearray | None:
-        """The content of a block; None if it went to make room, or cannot be trusted."""
+    def _fill(self, data: bytearray, block: StoredBlock) -> bool:
+        """Read the content of a block; false if it went to make room, or cannot be trusted."""
         if (row := self._rows.get(block.name)) is None:
-            return None
-        begin = time.perf_counter()
+            return False
         try:
-            data = self._folder.read(row.name, row.where)
+            self._folder.read(row.name, row.where, data)
         except DamagedBlockError as error:
             log.warning("disk: %s: %s; its %d tokens are computed anew", row.where.file, error, len(row.token_ids))
             self._post(partial(self._forget, [row.name]))
             self._change(lambda disk: disk.drop(row))
-            return None
-        seconds = time.perf_counter() - begin
-        self._post(partial(self._attached.speeds.observe_load, row.where.num_bytes, seconds))
-        return data
+            return False
+        return True
 
     # ---- in the writer thread ----
 
@@ -162,12 +180,13 @@ class BlockKeeper:
             return []
 
     def _write(self, blocks: Sequence[StoredBlock], used_at: int) -> None:
-        tier = self._attached
-        size = max(1, BETWEEN_STEPS_BYTES // tier.block_bytes)
+        tier, size = self._attached, self._num_at_once
         try:
-            for start in range(0, 0 if self._is_closed else len(blocks), size):
+            for start in range(0, len(blocks), size):
+                if self._is_closed:
+                    break
                 self._write_some(blocks[start : start + size], used_at)
-        except (OSError, StoreError, TimeoutError) as error:
+        except (OSError, StoreError) as error:
             log.warning("disk: blocks are not kept: %s", error)
         finally:
             self._post(partial(tier.end_write, blocks))
@@ -217,8 +236,15 @@ class BlockKeeper:
     def _ask(self, function: Callable[[], T]) -> T:
         """Have the engine's thread answer between two steps. Raises TimeoutError when it does not."""
         answer: Future[T] = Future()
-        self._post(lambda: answer.set_result(function()))
+        self._post(partial(_settle, answer, function))
         return answer.result(ANSWER_S)
+
+
+def _settle(answer: "Future[T]", function: Callable[[], T]) -> None:
+    try:
+        answer.set_result(function())
+    except Exception as error:  # a border: it belongs to whoever asked
+        answer.set_exception(error)
 
 
 def make_keeper(spec: HostSpec, post: Callable[[Job], None]) -> BlockKeeper | None:
