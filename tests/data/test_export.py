@@ -5,6 +5,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -111,6 +112,16 @@ def test_front_matter_values_are_strings_of_one_line(text: str) -> None:
     fields = dict(line.split(": ", 1) for line in head[1].split("\n"))
     assert list(fields) == ["title", "id", "model", "created", "system"]
     assert json.loads(fields["title"]) == json.loads(fields["system"]) == text
+
+
+def test_each_reply_is_headed_by_the_model_that_gave_it_and_tags_are_a_list() -> None:
+    entry = chat_of(("a", "1"), ("b", "2"))
+    other = msgspec.structs.replace(entry.turns[1], model="echo")
+    entry = msgspec.structs.replace(entry, turns=(entry.turns[0], other), tags=("c++", "été"))
+    markdown = exported("md", entry)
+    assert re.findall("^## (?!You)(.*)$", markdown, re.M) == ["smollm2-135m", "echo"]
+    assert '\ntags: ["c++", "été"]\n---\n' in markdown
+    assert ">echo</h2>" in exported("html", entry)
 
 
 # ---- JSONL ----

@@ -13,7 +13,7 @@ def print_chat(chat: Chat, turns: Sequence[Turn]) -> None:
     if chat.system:
         parts += ["## System", chat.system]
     for turn in turns:
-        parts += ["## You", turn.prompt, f"## {chat.model}", turn.reply, _remark(turn)]
+        parts += ["## You", turn.prompt, f"## {turn.model}", turn.reply, _remark(turn)]
     text = "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
     sys.stdout.write(plain(text) if sys.stdout.isatty() else text)
 

@@ -32,14 +32,15 @@ def _document(chat: ChatEntry) -> str:
     if chat.system:
         parts += ["## System", _safe(chat.system)]
     for turn in path_to_tip(chat):
-        parts += ["## You", _safe(turn.prompt), f"## {_one_line(chat.model)}", _safe(turn.reply), _remark(turn)]
+        parts += ["## You", _safe(turn.prompt), f"## {_one_line(turn.model)}", _safe(turn.reply), _remark(turn)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _front_matter(chat: ChatEntry) -> str:
     created = datetime.fromtimestamp(chat.created_at / 1000, UTC).isoformat(timespec="milliseconds")
     fields = {"title": chat.title, "id": chat.id, "model": chat.model, "created": created, "system": chat.system}
-    return "\n".join(["---", *(f"{name}: {_quoted(value)}" for name, value in fields.items()), "---"])
+    tags = [f"tags: [{', '.join(map(_quoted, chat.tags))}]"] if chat.tags else []
+    return "\n".join(["---", *(f"{name}: {_quoted(value)}" for name, value in fields.items()), *tags, "---"])
 
 
 def _quoted(text: str) -> str:

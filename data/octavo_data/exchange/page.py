@@ -49,7 +49,7 @@ def _article(chat: ChatEntry) -> str:
     if chat.system:
         parts += _message("System", "system", chat.system)
     for turn in path_to_tip(chat):
-        parts += [*_message("You", "you", turn.prompt), *_message(chat.model, "reply", turn.reply), *_remark(turn)]
+        parts += [*_message("You", "you", turn.prompt), *_message(turn.model, "reply", turn.reply), *_remark(turn)]
     return "\n".join(["<article>", *parts, "</article>\n"])
 
 
