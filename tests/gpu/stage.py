@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from octavo_engine.config import EngineConfig
 from octavo_engine.engine import Engine
 from octavo_engine.events import Delta, Event, TokenLogprobs
+from octavo_engine.loaded import Loaded
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner import load, routing
 
@@ -56,14 +57,19 @@ def build(kind: str, dtype: torch.dtype, attention: str) -> PreTrainedModel:
 
 def make_engine(kind: str, **settings: object) -> Engine:
     """An engine of a tiny model that took the fast path."""
+    return make_loaded(kind, **settings).engine
+
+
+def make_loaded(kind: str, **settings: object) -> Loaded:
+    """The same with the bytes of its blocks."""
     routing.register()
     words = {f"w{number}": number for number in range(512)}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="w0")))  # type: ignore[no-untyped-call]
     model = build(kind, torch.bfloat16, routing.ATTENTION_NAME)
     config = EngineConfig(**({"kv_cache_memory_bytes": 64 << 20} | settings))  # type: ignore[arg-type]
-    engine = load.build_engine(model, tokenizer, config, name=kind).engine
-    assert isinstance(engine._runner, FastRunner)
-    return engine
+    loaded = load.build_engine(model, tokenizer, config, name=kind)
+    assert isinstance(loaded.engine._runner, FastRunner)
+    return loaded
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:

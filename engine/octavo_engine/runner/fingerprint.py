@@ -9,8 +9,10 @@ SAMPLE_BYTES = 1 << 20
 def fingerprint(folder: Path) -> str:
     """A hash over config, tokenizer and weights of a model folder.
 
-    Of each weight file the size and its first and last MiB are read, so that a model of many gigabytes costs
-    milliseconds; the header of a safetensors file names every tensor and lies in the first.
+    Of each weight file the size, the time of its last change and its first and last MiB are read, so that a model of
+    many gigabytes costs milliseconds; the header of a safetensors file names every tensor and lies in the first. The
+    time stands for what lies between: KV of other weights must not be found on disk, and a file that was only touched
+    costs a prefill.
     """
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(folder.iterdir()):
@@ -26,8 +28,8 @@ def _add(digest: "hashlib.blake2b", *fields: bytes) -> None:
 
 
 def _sample(path: Path) -> bytes:
-    size = path.stat().st_size
+    found = path.stat()
     with path.open("rb") as file:
         head = file.read(SAMPLE_BYTES)
-        file.seek(max(0, size - SAMPLE_BYTES))
-        return size.to_bytes(8, "little") + head + file.read(SAMPLE_BYTES)
+        file.seek(max(0, found.st_size - SAMPLE_BYTES))
+        return b"%d %d " % (found.st_size, found.st_mtime_ns) + head + file.read(SAMPLE_BYTES)
