@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 import torch
 
 from octavo_engine.runner.fast.kernels import Advance, rms_norm, rotary_to_cache, silu_mul
-from octavo_engine.runner.fast.step import FusedStep
+from octavo_engine.runner.fast.step import FusedStep, StepKernels
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache, KVShape
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, DIM, INTERMEDIATE, VOCABULARY, CONTEXT = 2, 72, 2, 1, 64, 88, 100, 320
 """Sizes that are no multiples of a tile, so that masks matter."""
-PAGE, NUM_PROGRAMS = 256, 4
+PAGE = 256
 POSITIONS = [300, 0]
 """One row whose cached tokens lie in two blocks and several splits, and one without any."""
 Launches = Iterator[tuple[str, Callable[[], object]]]
@@ -68,7 +68,7 @@ def launches(device: torch.device) -> Launches:
     assert w.q_norm is not None
     assert w.k_norm is not None
     norms = w.q_norm[0], w.k_norm[0]
-    advance, fused = Advance(rows, VOCABULARY, device), FusedStep(w, cache, rows, NUM_PROGRAMS)
+    advance, fused = Advance(rows, VOCABULARY, device), FusedStep(w, cache, StepKernels(w, PAGE), rows)
     yield "rms_norm", lambda: rms_norm(x, None, w.norms[0], w.eps)
     yield "rms_norm with residual", lambda: rms_norm(x, delta, w.norms[0], w.eps)
     yield "silu_mul", lambda: silu_mul(gate_up)

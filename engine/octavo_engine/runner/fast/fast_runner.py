@@ -7,9 +7,10 @@ import torch
 
 from octavo_engine.batch import Batch, StepOutput
 from octavo_engine.params import SamplingParams
+from octavo_engine.runner.fast.cuda_module import CudaModuleError
 from octavo_engine.runner.fast.forward import forward_rows
 from octavo_engine.runner.fast.graphs import DecodeGraph, PromptGraph
-from octavo_engine.runner.fast.step import MAX_ROWS, FusedStep
+from octavo_engine.runner.fast.step import MAX_ROWS, FusedStep, StepKernels, why_not_fused
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.filters import RowParams
 from octavo_engine.runner.flash import attend_paged, cumulative, padded, rows_of
@@ -42,7 +43,7 @@ class FastRunner:
         self._weights, self._cache, self._sampler = weights, cache, sampler
         self._max_width = -(-max_model_len // cache.block_size)
         self._device = cache.data.device
-        self._num_programs = torch.cuda.get_device_properties(self._device).multi_processor_count
+        self._kernels = load_kernels(weights, cache.block_size)
         self._pool = torch.cuda.graph_pool_handle()
         self._decode_graphs: dict[tuple[int, int, bool], DecodeGraph] = {}
         self._prompt_graphs: dict[tuple[int, int], PromptGraph] = {}
@@ -124,10 +125,10 @@ class FastRunner:
         return self._decode_graphs[key]
 
     def _fused_step(self, num_rows: int) -> FusedStep | None:
-        if num_rows > MAX_ROWS or num_rows * self._weights.num_kv_heads > self._num_programs:
+        if num_rows > MAX_ROWS or self._kernels is None:
             return None
         if num_rows not in self._fused:
-            self._fused[num_rows] = FusedStep(self._weights, self._cache, num_rows, self._num_programs)
+            self._fused[num_rows] = FusedStep(self._weights, self._cache, self._kernels, num_rows)
         return self._fused[num_rows]
 
     def _width(self, batch: Batch) -> int:
@@ -179,6 +180,18 @@ class FastRunner:
             self._weights, self._cache, ids, positions, slots, last_rows,
             lambda q, fresh, pages: attend_paged(q, fresh, pages, rows, softmax_scale=self._weights.scale),
         )  # fmt: skip
+
+
+def load_kernels(weights: FastWeights, block_size: int) -> StepKernels | None:
+    """The kernels of the fused decode step; None, with the reason in the log, where they cannot be had."""
+    reason = why_not_fused(weights)
+    try:
+        if not reason:
+            return StepKernels(weights, block_size)
+    except CudaModuleError as error:
+        reason = str(error)
+    log.warning("few rows are decoded without the fused kernel: %s", reason)
+    return None
 
 
 def is_plain(batch: Batch) -> bool:

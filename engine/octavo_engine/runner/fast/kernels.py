@@ -36,36 +36,40 @@ def rms_norm(x: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor, 
 def _rotary_cache_kernel(
     qkv, q_norm, k_norm, cos, sin, positions, slots, keys, values, page_stride, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PAGE: tl.constexpr, NORM: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """BLOCK heads of one token, of which each is a query, a key or a value."""
     token = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    source = qkv + token * (HEADS + 2 * KV_HEADS) * DIM + head * DIM
+    head = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    half = tl.arange(0, DIM // 2)[None, :]
+    is_there = head < HEADS + 2 * KV_HEADS
+    is_key = (head >= HEADS) & (head < HEADS + KV_HEADS)
+    source = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * DIM + half
     slot = tl.load(slots + token).to(tl.int64)
-    place = slot // PAGE * page_stride + slot % PAGE * KV_HEADS * DIM
-    if head >= HEADS + KV_HEADS:
-        columns = tl.arange(0, DIM)
-        offset = place + (head - HEADS - KV_HEADS) * DIM
-        tl.store(values + offset + columns, tl.load(source + columns))
-    else:
-        half = tl.arange(0, DIM // 2)
-        low = tl.load(source + half).to(tl.float32)
-        high = tl.load(source + DIM // 2 + half).to(tl.float32)
-        if NORM:
-            weight = k_norm if head >= HEADS else q_norm
-            factor = tl.rsqrt((tl.sum(low * low, axis=0) + tl.sum(high * high, axis=0)) / DIM + eps)
-            low = low * factor * tl.load(weight + half).to(tl.float32)
-            high = high * factor * tl.load(weight + DIM // 2 + half).to(tl.float32)
-        position = tl.load(positions + token).to(tl.int64)
-        cos_low, cos_high = tl.load(cos + position * DIM + half), tl.load(cos + position * DIM + DIM // 2 + half)
-        sin_low, sin_high = tl.load(sin + position * DIM + half), tl.load(sin + position * DIM + DIM // 2 + half)
-        rotated_low = (low * cos_low - high * sin_low).to(qkv.dtype.element_ty)
-        rotated_high = (high * cos_high + low * sin_high).to(qkv.dtype.element_ty)
-        tl.store(source + half, rotated_low)
-        tl.store(source + DIM // 2 + half, rotated_high)
-        if head >= HEADS:
-            target = keys + place + (head - HEADS) * DIM
-            tl.store(target + half, rotated_low)
-            tl.store(target + DIM // 2 + half, rotated_high)
+    place = slot // PAGE * page_stride + slot % PAGE * KV_HEADS * DIM + half
+    low_cached = tl.load(source, mask=is_there, other=0.0)
+    high_cached = tl.load(source + DIM // 2, mask=is_there, other=0.0)
+    offset = place + (head - HEADS - KV_HEADS) * DIM
+    is_value = is_there & (head >= HEADS + KV_HEADS)
+    tl.store(values + offset, low_cached, mask=is_value)
+    tl.store(values + offset + DIM // 2, high_cached, mask=is_value)
+    low, high = low_cached.to(tl.float32), high_cached.to(tl.float32)
+    if NORM:
+        factor = tl.rsqrt((tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)) / DIM + eps)[:, None]
+        low *= factor * tl.where(is_key, tl.load(k_norm + half), tl.load(q_norm + half)).to(tl.float32)
+        high_half = half + DIM // 2
+        high *= factor * tl.where(is_key, tl.load(k_norm + high_half), tl.load(q_norm + high_half)).to(tl.float32)
+    turn = tl.load(positions + token).to(tl.int64) * DIM + half
+    cos_low, cos_high = tl.load(cos + turn), tl.load(cos + turn + DIM // 2)
+    sin_low, sin_high = tl.load(sin + turn), tl.load(sin + turn + DIM // 2)
+    rotated_low = (low * cos_low - high * sin_low).to(qkv.dtype.element_ty)
+    rotated_high = (high * cos_high + low * sin_high).to(qkv.dtype.element_ty)
+    is_turned = head < HEADS + KV_HEADS
+    tl.store(source, rotated_low, mask=is_turned)
+    tl.store(source + DIM // 2, rotated_high, mask=is_turned)
+    offset = place + (head - HEADS) * DIM
+    tl.store(keys + offset, rotated_low, mask=is_key)
+    tl.store(keys + offset + DIM // 2, rotated_high, mask=is_key)
 
 
 def rotary_to_cache(
@@ -84,9 +88,10 @@ def rotary_to_cache(
     keys, values = pages
     page, num_kv_heads, dim = keys.shape[1:]
     q_norm, k_norm = norms or (qkv, qkv)
-    _rotary_cache_kernel[(len(qkv), num_heads + 2 * num_kv_heads)](
+    block = min(8, triton.next_power_of_2(num_heads + 2 * num_kv_heads))
+    _rotary_cache_kernel[(len(qkv), triton.cdiv(num_heads + 2 * num_kv_heads, block))](
         qkv, q_norm, k_norm, *tables, positions, slots, keys, values, keys.stride(0), eps,
-        HEADS=num_heads, KV_HEADS=num_kv_heads, DIM=dim, PAGE=page, NORM=norms is not None, num_warps=1,
+        HEADS=num_heads, KV_HEADS=num_kv_heads, DIM=dim, PAGE=page, NORM=norms is not None, BLOCK=block, num_warps=4,
     )  # fmt: skip
 
 
@@ -106,35 +111,6 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     out = gate_up.new_empty(rows, width)
     _silu_mul_kernel[(rows, triton.cdiv(width, 1024))](gate_up, out, WIDTH=width, BLOCK=1024)
     return out
-
-
-@triton.jit
-def _begin_kernel(ids, embed, norm, x, scaled, marks, num_marks, HIDDEN: tl.constexpr, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    columns = tl.arange(0, BLOCK)
-    mask = columns < HIDDEN
-    token = tl.load(ids + row).to(tl.int64)
-    values = tl.load(embed + token * HIDDEN + columns, mask=mask, other=0.0).to(tl.float32)
-    tl.store(x + row * HIDDEN + columns, values, mask=mask)
-    values *= tl.load(norm + columns, mask=mask, other=0.0).to(tl.float32)
-    tl.store(scaled + row * HIDDEN + columns, values.to(scaled.dtype.element_ty), mask=mask)
-    for start in range(row * BLOCK, num_marks, tl.num_programs(0) * BLOCK):
-        tl.store(marks + start + columns, 0, mask=start + columns < num_marks)
-
-
-def begin_step(
-    ids: torch.Tensor,
-    embed: torch.Tensor,
-    norm: torch.Tensor,
-    x: torch.Tensor,
-    scaled: torch.Tensor,
-    marks: torch.Tensor,
-) -> None:
-    """Put the embeddings of ids, (rows,), into x and, times the first norm's weights, into `scaled`; clear `marks`."""
-    hidden = x.shape[1]
-    _begin_kernel[(len(ids),)](
-        ids, embed, norm, x, scaled, marks, marks.numel(), HIDDEN=hidden, BLOCK=triton.next_power_of_2(hidden)
-    )
 
 
 @triton.jit

@@ -1,103 +1,107 @@
-"""Launches the persistent decode kernel: its buffers, its tiles, and the begin of each step."""
+"""Launches the decode step in one CUDA kernel: its constants, its buffers, and where everything lies."""
+
+import struct
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import torch
-import triton
 
-from octavo_engine.runner.fast.kernels import begin_step
-from octavo_engine.runner.fast.step_kernel import PHASES, step_kernel
+from octavo_engine.runner.fast.cuda_module import CudaModule
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
-MAX_ROWS = 4
-MAX_SPLITS = 16
-SPLIT_TOKENS = 32
-NUM_WARPS = 8
+FOLDER = Path(__file__).parent / "cuda"
+FILES = [FOLDER / name for name in ("common.cuh", "weights.cuh", "attention.cuh", "step.cu")]
+MAX_ROWS, MAX_SPLITS = 8, 16
+NUM_THREADS, NUM_WARPS, ROUND = 544, 16, 6
+STAGE_BYTES = 8 * (2 * 64 * NUM_WARPS + 64)
+MAX_DEPTH = 12
+MAX_GROUP = 14
+"""Query heads of a KV head; two more warps turn the key and the value."""
+STATIC_BYTES = 8 << 10
+"""More than the kernel declares of static shared memory."""
 
 
-def pick_tile(num_rows: int, num_columns: int, num_programs: int, limit: int = 32) -> tuple[int, int]:
-    """Rows and columns of the pieces of a matrix: the busiest program's share as small as possible, then tall tiles.
+def why_not_fused(w: FastWeights) -> str:
+    """Why the kernel cannot serve these weights; empty when it can."""
+    if w.head_dim not in (64, 128, 256):
+        return f"its heads have {w.head_dim} dimensions, not 64, 128 or 256"
+    if w.num_heads > MAX_GROUP * w.num_kv_heads:
+        return f"more than {MAX_GROUP} of its heads share a KV head"
+    if any(size % 8 for size in (w.hidden, w.intermediate)):
+        return "the width of its layers is no multiple of 8"
+    return ""
 
-    A piece has at least 2,048 elements, eight for each of 256 threads, which is one 16-byte load; with eight rows or
-    more a row belongs to one warp, whose sums need no shared memory.
+
+class StepKernels:
+    """The kernels for one model on the current device, shared by all numbers of rows.
+
+    Raises CudaModuleError where they cannot be compiled.
     """
-    sizes = [size for size in (4, 8, 16, 32) if size <= limit]
 
-    def share(size: int) -> int:
-        tiles = -(-num_rows // size)
-        return -(-tiles // num_programs) * size
-
-    least = min(map(share, sizes))
-    rows = max(size for size in sizes if share(size) <= least * 1.04)
-    return rows, min(max(256, 2048 // rows), triton.next_power_of_2(num_columns))
+    def __init__(self, w: FastWeights, block_size: int) -> None:
+        device: Any = torch.cuda.get_device_properties(w.qkv.device)
+        self.num_programs: int = device.multi_processor_count
+        group = w.num_heads // w.num_kv_heads
+        sums_bytes = max(ROUND * NUM_WARPS * 8 * MAX_ROWS, NUM_WARPS * min(group, 4) * w.head_dim) * 4
+        room = device.shared_memory_per_block_optin - sums_bytes - STATIC_BYTES - group * w.head_dim * 4
+        depth = min(MAX_DEPTH, room // STAGE_BYTES)
+        defines = {
+            "PROGRAMS": self.num_programs, "DEPTH": depth, "HIDDEN": w.hidden, "INTER": w.intermediate,
+            "VOCAB": len(w.head), "LAYERS": w.num_layers, "HEADS": w.num_heads, "KV_HEADS": w.num_kv_heads,
+            "DIM": w.head_dim, "PAGE": block_size, "HAS_HEAD_NORM": int(w.q_norm is not None),
+            "HAS_BIAS": int(w.qkv_bias is not None), "IS_HALF": int(w.qkv.dtype == torch.float16),
+        }  # fmt: skip
+        module = CudaModule(FILES, defines)
+        self.begin = module.kernel("begin_step")
+        self.step = module.kernel("step", depth * STAGE_BYTES + sums_bytes)
 
 
 class FusedStep:
     """One decode step of `num_rows` sequences, from ids to logits, into buffers that stay where they are."""
 
-    def __init__(self, weights: FastWeights, cache: KVCache, num_rows: int, num_programs: int) -> None:
+    def __init__(self, weights: FastWeights, cache: KVCache, kernels: StepKernels, num_rows: int) -> None:
         w, device = weights, weights.qkv.device
-        self._weights, self._cache = weights, cache
-        self.num_rows, self.num_programs = num_rows, num_programs
-        qkv_width = w.qkv.shape[1]
+        self._weights, self._cache, self._kernels, self.num_rows = weights, cache, kernels, num_rows
 
         def buffer(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-            return torch.empty(shape, dtype=dtype, device=device)
+            return torch.zeros(shape, dtype=dtype, device=device)
 
-        self.x = buffer(num_rows, w.hidden)
-        self.scaled = buffer(num_rows, w.hidden, dtype=w.qkv.dtype)
-        self.qkv = buffer(num_rows, qkv_width)
-        self.attended = buffer(num_rows, w.num_heads * w.head_dim, dtype=w.qkv.dtype)
-        self.active = buffer(num_rows, w.intermediate, dtype=w.qkv.dtype)
-        self.partial = buffer(num_rows, w.num_heads, MAX_SPLITS, w.head_dim + 2)
-        self.logits = buffer(num_rows, w.head.shape[0])
-        self.marks = torch.zeros(
-            1 + w.num_layers * num_rows * w.num_kv_heads, dtype=torch.int32, device=device
-        )  # the barrier's counter, then a ticket for each layer, row and KV head
-        shapes = {
-            "QKV": (qkv_width, w.hidden),
-            "OUT": (w.hidden, w.num_heads * w.head_dim),
-            "GATE": (w.intermediate, w.hidden),
-            "DOWN": (w.hidden, w.intermediate),
-            "HEAD": (w.head.shape[0], w.hidden),
-        }
-        self._tiles = {}
-        for name, (rows, columns) in shapes.items():
-            limit = 16 if name == "GATE" else 32  # two matrices share the registers
-            self._tiles[f"T_{name}"], self._tiles[f"C_{name}"] = pick_tile(rows, columns, num_programs, limit)
+        dtype, group = w.qkv.dtype, w.num_heads // w.num_kv_heads
+        self.logits = buffer(num_rows, len(w.head))
+        self._buffers = [
+            buffer(num_rows, w.hidden),  # in the order of Params in common.cuh
+            buffer(num_rows, w.hidden, dtype=dtype),
+            buffer(num_rows, w.qkv.shape[1]),
+            buffer(num_rows, w.num_heads * w.head_dim, dtype=dtype),
+            buffer(num_rows, w.intermediate, dtype=dtype),
+            buffer(num_rows * w.num_kv_heads, MAX_SPLITS, group, w.head_dim + 2),
+            self.logits,
+            buffer(2, kernels.num_programs, MAX_ROWS),
+            buffer(1 + w.num_layers * num_rows * w.num_kv_heads, dtype=torch.int32),
+        ]
 
     def __call__(self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor) -> torch.Tensor:
-        """Logits, (rows, vocabulary), of ids at positions, (rows,) each, over block tables, (rows, width).
+        """Logits, (rows, vocabulary), of ids at positions, (rows,) each, over block tables, (rows, width); all int32.
 
         The KV of the ids is written to the slots that tables and positions name.
         """
-        self._begin(ids)
-        self._launch(positions, tables, 0, self._weights.num_layers, -1)
+        params = self._params(ids, positions, tables)
+        self._kernels.begin.launch(self.num_rows, 256, params)
+        self._kernels.step.launch(self._kernels.num_programs, NUM_THREADS, params, must_meet=True)
         return self.logits
 
-    def run_phase_by_phase(self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor) -> torch.Tensor:
-        """The same without a barrier, one launch a phase: for devices on which the grid cannot meet, and tests."""
-        self._begin(ids)
-        for layer in range(self._weights.num_layers):
-            for phase in range(len(PHASES) - 1):
-                self._launch(positions, tables, layer, layer + 1, phase)
-        self._launch(positions, tables, 0, 0, len(PHASES) - 1)
-        return self.logits
+    def _params(self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor) -> bytes:
+        pages = self._cache.data
+        tensors = [ids, positions, tables, *self._weight_tensors, pages, *self._buffers]
+        sizes = [self.num_rows, tables.stride(0), pages.stride(0), pages.stride(1), pages.stride(2)]
+        numbers = [tensor.data_ptr() for tensor in tensors] + sizes
+        return struct.pack(f"<{len(numbers)}Q2d", *numbers, self._weights.eps, self._weights.scale)
 
-    def _begin(self, ids: torch.Tensor) -> None:
-        begin_step(ids, self._weights.embed, self._weights.norms[0], self.x, self.scaled, self.marks)
-
-    def _launch(self, positions: torch.Tensor, tables: torch.Tensor, first: int, last: int, phase: int) -> None:
-        w, pages = self._weights, self._cache.data
-        none = w.norms
-        step_kernel[(self.num_programs,)](
-            self.x, self.scaled, self.qkv, self.attended, self.active, self.partial, self.logits, self.marks,
-            self.marks[1:], w.qkv, none if w.qkv_bias is None else w.qkv_bias, w.o, w.gate_up, w.down, w.head, w.norms,
-            none if w.q_norm is None else w.q_norm, none if w.k_norm is None else w.k_norm, w.cos, w.sin,
-            positions, tables, tables.stride(0), pages, pages.stride(0), pages.stride(1), pages.stride(2),
-            w.eps, w.scale, first, last,
-            ROWS=self.num_rows, HIDDEN=w.hidden, HIDDEN_BLOCK=triton.next_power_of_2(w.hidden), INTER=w.intermediate,
-            VOCAB=w.head.shape[0], HEADS=w.num_heads, KV_HEADS=w.num_kv_heads, DIM=w.head_dim,
-            PAGE=self._cache.block_size, NORM=w.q_norm is not None, BIAS=w.qkv_bias is not None,
-            PROGRAMS=self.num_programs, MAX_SPLITS=MAX_SPLITS, BLOCK=SPLIT_TOKENS, PHASE=phase,
-            **self._tiles, num_warps=NUM_WARPS, launch_cooperative_grid=phase == -1,
-        )  # fmt: skip
+    @cached_property
+    def _weight_tensors(self) -> list[torch.Tensor]:
+        """In the order of Params; what a model has not got is never read."""
+        w = self._weights
+        given = [w.embed, w.qkv, w.qkv_bias, w.o, w.gate_up, w.down, w.head, w.norms, w.q_norm, w.k_norm, w.cos, w.sin]
+        return [w.norms if tensor is None else tensor for tensor in given]

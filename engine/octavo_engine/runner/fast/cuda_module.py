@@ -1,0 +1,104 @@
+"""Compiles CUDA C++ with NVRTC and launches its kernels; both libraries come with a CUDA build of torch."""
+
+import ctypes
+import hashlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+log = logging.getLogger(__name__)
+
+
+class CudaModuleError(Exception):
+    """Why a kernel cannot be compiled, loaded or launched here."""
+
+
+class CudaModule:
+    """Kernels of one source, for the current device.
+
+    Raises CudaModuleError where cuda-bindings is missing or the source does not compile.
+    """
+
+    def __init__(self, files: Sequence[Path], defines: Mapping[str, int]) -> None:
+        try:
+            from cuda.bindings import driver, nvrtc
+        except ImportError as error:
+            raise CudaModuleError(f"cuda-bindings cannot be imported ({error})") from error
+        self._driver: Any = driver
+        source = "\n".join(file.read_text() for file in files).encode()
+        major, minor = torch.cuda.get_device_capability()
+        options = [f"--gpu-architecture=sm_{major}{minor}", "--std=c++17", "-default-device"]
+        options += [f"-D{name}={value}" for name, value in defines.items()]
+        cubin = _cached(source, options, lambda: _compile(nvrtc, source, options))
+        torch.cuda.current_stream()  # the context that the module is loaded into
+        self._module = _checked(driver.cuModuleLoadData(cubin))
+
+    def kernel(self, name: str, shared_bytes: int = 0) -> "Kernel":
+        """The function of this name, which may ask for `shared_bytes` of dynamic shared memory."""
+        function = _checked(self._driver.cuModuleGetFunction(self._module, name.encode()))
+        limit = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _checked(self._driver.cuFuncSetAttribute(function, limit, shared_bytes))
+        return Kernel(self._driver, function, shared_bytes)
+
+
+class Kernel:
+    """A function that takes one structure by value."""
+
+    def __init__(self, driver: Any, function: Any, shared_bytes: int) -> None:
+        self._driver, self._function, self._shared_bytes = driver, function, shared_bytes
+
+    def launch(self, num_blocks: int, num_threads: int, params: bytes, *, must_meet: bool = False) -> None:
+        """Enqueue it on torch's current stream. With `must_meet` it fails where not all blocks run at once."""
+        packed = ctypes.create_string_buffer(params, len(params))
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(packed))
+        launch = self._driver.cuLaunchCooperativeKernel if must_meet else self._driver.cuLaunchKernel
+        sizes = (num_blocks, 1, 1, num_threads, 1, 1, self._shared_bytes)
+        rest = () if must_meet else (0,)
+        _checked(
+            launch(self._function, *sizes, torch.cuda.current_stream().cuda_stream, ctypes.addressof(pointers), *rest)
+        )
+
+
+def _compile(nvrtc: Any, source: bytes, options: list[str]) -> bytes:
+    program = _checked(nvrtc.nvrtcCreateProgram(source, b"octavo.cu", 0, [], []))
+    try:
+        encoded = [option.encode() for option in options]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
+        if int(status):
+            text = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
+            nvrtc.nvrtcGetProgramLog(program, text)
+            raise CudaModuleError(f"a CUDA kernel does not compile: {text.decode(errors='replace')[:2000]}")
+        cubin: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
+        _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
+        return cubin
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    status, *values = result
+    if int(status):
+        raise CudaModuleError(f"CUDA answered {status!r}")
+    return values[0] if values else None
+
+
+def _cached(source: bytes, options: list[str], build: Any) -> bytes:
+    """The compiled code, kept between runs: compiling takes seconds."""
+    key = hashlib.blake2b(source + "\0".join([torch.version.cuda or "", *options]).encode(), digest_size=16).hexdigest()
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "octavo" / "kernels"
+    file = folder / f"{key}.cubin"
+    if file.is_file():
+        return file.read_bytes()
+    cubin: bytes = build()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_suffix(f".{os.getpid()}")
+        temporary.write_bytes(cubin)
+        temporary.replace(file)
+    except OSError as error:
+        log.warning("compiled kernels are not kept: %s", error)
+    return cubin
