@@ -1,5 +1,6 @@
-"""One step's plan: plain lists of ints, filled by the scheduler, read by a model runner."""
+"""One step's plan and what comes of it: plain lists of ints between the scheduler and a model runner."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -73,6 +74,17 @@ class StepOutput:
     logprobs: SequenceOf[TokenLogprobs | None] = ()
 
 
+Said = tuple[Sequence, SequenceOf[int], SequenceOf[TokenLogprobs | None]]
+"""What a step gave one row: the ids sampled, none behind the end of the reply, and logprobs if any row asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingStep:
+    """A step in flight: `wait` blocks until it is computed, once, and raises what went wrong."""
+
+    wait: Callable[[], StepOutput]
+
+
 class ModelRunner(Protocol):
     """Whatever can run a batch: the real model, or the echo of the demo."""
 
@@ -80,6 +92,11 @@ class ModelRunner(Protocol):
         """Raise ParameterError for what this runner cannot do, before anything is queued."""
         ...
 
-    def run(self, batch: Batch) -> StepOutput:
-        """Compute the batch: its KV is written and the next ids are drawn."""
+    def launch(self, batch: Batch) -> PendingStep:
+        """Begin to compute a batch, whose KV is written and whose next ids are drawn, and do not wait for it.
+
+        On a device with a queue of its own everything is put there; elsewhere nothing is computed before `wait`, so
+        that what is known of the step before can be told first. The engine has one step in flight at most, and changes
+        neither the batch nor its sequences' ids and tables before `wait` returned.
+        """
         ...

@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
+from functools import partial
 
-from octavo_engine.batch import Batch, StepOutput
+from octavo_engine.batch import Batch, PendingStep, StepOutput
 from octavo_engine.block_manager import BlockManager
 from octavo_engine.config import DEFAULT_BLOCK_SIZE, EngineConfig
 from octavo_engine.engine import Engine
@@ -53,7 +54,11 @@ class EchoRunner:
         if params.json_schema is not None:
             raise ParameterError("json_schema is set; the echo engine has no vocabulary to constrain")
 
-    def run(self, batch: Batch) -> StepOutput:
+    def launch(self, batch: Batch) -> PendingStep:
+        """See ModelRunner."""
+        return PendingStep(partial(self._compute, batch))
+
+    def _compute(self, batch: Batch) -> StepOutput:
         if self.step_ms:
             self._sleep(self.step_ms / 1e3)
         sampling = (s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples)

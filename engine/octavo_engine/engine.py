@@ -1,27 +1,23 @@
 """The engine: requests in, events out, one step at a time. Not thread-safe: one thread calls all of it."""
 
-import logging
 import random
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
-from itertools import repeat
 
-from octavo_engine.batch import Batch, ModelRunner
-from octavo_engine.checks import check_fork, check_ids, check_output, num_ids
-from octavo_engine.detokenizer import Decode, find_spoiler
+from octavo_engine.batch import ModelRunner, Said
+from octavo_engine.checks import check_fork, check_ids, num_ids
+from octavo_engine.detokenizer import Decode
 from octavo_engine.disk_tier import BlockFiles, BlockMemory, DiskTier
 from octavo_engine.errors import RequestRefusedError
-from octavo_engine.events import Delta, Event, Finished, Preempted, Started, StopReason, TokenLogprobs
+from octavo_engine.events import Event, StopReason
+from octavo_engine.flight import Flight
 from octavo_engine.params import SamplingParams
-from octavo_engine.reply_text import ReplyText
-from octavo_engine.request import Request
+from octavo_engine.replies import Replies
 from octavo_engine.scheduler import Scheduler
 from octavo_engine.sequence import Sequence
 from octavo_engine.speeds import Speeds
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +51,15 @@ class Engine:
         self._scheduler = scheduler
         self._runner = runner
         self._num_ids = num_ids(runner)
-        self._decode = decode
-        self._spoiler = find_spoiler(decode)
         self._stop_ids = frozenset(stop_ids)
-        self._clock = clock
-        self._requests: dict[str, Request] = {}
+        self._replies = Replies(scheduler, decode, clock)
+        self._flight: Flight | None = None
         self._aborted: dict[str, None] = {}  # in the order of the calls
         self._pending: list[Event] = []
-        self._disk: DiskTier | None = None
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` has anything to do."""
+        """Whether `step` has anything to do; true while a step is in flight."""
         return self._scheduler.has_work
 
     @property
@@ -76,8 +69,8 @@ class Engine:
 
     def attach_disk(self, memory: BlockMemory, files: BlockFiles, speeds: Speeds) -> DiskTier:
         """Keep blocks in `files` from now on, and look for prompts there; the tier is how `files` answers."""
-        self._disk = self._scheduler.disk = DiskTier(self._scheduler.manager, memory, files, speeds)
-        return self._disk
+        self._scheduler.disk = DiskTier(self._scheduler.manager, memory, files, speeds)
+        return self._scheduler.disk
 
     def check(self, token_ids: SequenceOf[int], params: SamplingParams) -> None:
         """Raise what `add` would raise for such a request, without adding anything."""
@@ -108,7 +101,8 @@ class Engine:
         for number, reply_id in enumerate(reply_ids(request_id, params.n)):
             sequence = self._sequence(reply_id, token_ids, params, (seed + number) % 2**63, session, priority)
             self._scheduler.add(sequence)
-            self._open(sequence, is_kept=is_kept)
+            sequence.is_kept = is_kept
+            self._replies.open(sequence)
 
     def fork(self, request_id: str, fork_id: str, params: SamplingParams | None = None) -> None:
         """Go on from all tokens of an unfinished request a second time, on the same blocks.
@@ -118,22 +112,23 @@ class Engine:
         Raises RequestRefusedError for an unknown request and where the tokens leave no room to go on, ParameterError
         for `n` above 1 and for a json_schema whose reply the parent has begun.
         """
-        if request_id not in self._requests:
+        if request_id not in self._replies:
             raise RequestRefusedError(f"request {request_id!r} is unknown or finished; only an unfinished one forks")
-        parent, params = self._requests[request_id], params or self._fork_params(request_id)
+        parent, params = self._replies[request_id], params or self._fork_params(request_id)
         check_fork(parent.sequence, params)
         self._runner.check(params)
         seed = random.getrandbits(63) if params.seed is None else params.seed
         sequence = parent.sequence
         child = self._sequence(fork_id, sequence.token_ids, params, seed, sequence.session, sequence.priority)
         is_running = self._scheduler.fork(sequence, child)
-        self._open(child, is_kept=parent.is_kept)
+        child.is_kept = sequence.is_kept
+        self._replies.open(child)
         if is_running:
-            self._pending.append(self._start(child))
+            self._pending.append(self._replies.start(child))
 
     def _fork_params(self, request_id: str) -> SamplingParams:
         """The parent's parameters, for one reply, with a seed that no other fork of it has."""
-        parent = self._requests[request_id]
+        parent = self._replies[request_id]
         parent.num_forks += 1
         seed = random.Random(f"{parent.sequence.seed} {parent.num_forks}").getrandbits(63)
         return replace(parent.sequence.params, n=1, seed=seed)
@@ -144,15 +139,15 @@ class Engine:
         On disk it is kept too, and goes last, after this engine has ended as well.
         """
         num_tokens = self._scheduler.manager.pin(name, list(token_ids))
-        if self._disk:
-            self._disk.pin(name, token_ids[:num_tokens])
+        if self._scheduler.disk:
+            self._scheduler.disk.pin(name, token_ids[:num_tokens])
         return num_tokens
 
     def unpin(self, name: str) -> None:
         """Let a pinned prefix go; unknown names are ignored."""
         self._scheduler.manager.unpin(name)
-        if self._disk:
-            self._disk.unpin(name)
+        if self._scheduler.disk:
+            self._scheduler.disk.unpin(name)
 
     def clear_cache(self) -> None:
         """Forget every computed prefix that nobody uses or pins; the next prompts are cold."""
@@ -160,18 +155,25 @@ class Engine:
 
     def abort(self, request_id: str) -> None:
         """Mark a request; the next step ends it. Unknown and finished ids are ignored."""
-        if request_id in self._requests:
+        if request_id in self._replies:
             self._aborted[request_id] = None
 
+    def wait(self) -> None:
+        """Block until the step in flight is computed, if there is one; the next `step` takes it in.
+
+        Requests that are added or aborted between the two are part of what `step` launches.
+        """
+        if self._flight is not None:
+            self._flight.wait()
+
     def step(self) -> list[Event]:
-        """Run one batch and tell what happened to each request in it."""
+        """Take in the step in flight, launch the next one, and only then make text of what the first one gave."""
         events = [*self._pending, *self._sweep_aborted()]
         self._pending.clear()
+        said, failed = self._land()
         plan = self._scheduler.schedule()
-        events += [Preempted(sequence.request_id) for sequence in plan.preempted]
-        events += [self._start(s) for s in plan.admitted if not self._requests[s.request_id].started_at]
-        events += self._finish_all(plan.overflowed, StopReason.KV_FULL)
-        return events + self._run(plan.batch) if plan.batch.sequences else events
+        self._flight = Flight(self._runner, plan.batch) if plan.batch.sequences else None
+        return [*events, *failed, *self._replies.tell(said), *self._replies.tell_plan(plan)]
 
     def counts(self) -> Counts:
         """Blocks and requests at this moment."""
@@ -190,8 +192,7 @@ class Engine:
     def check_integrity(self) -> None:
         """Assert the laws of the blocks; cheap enough for every idle moment."""
         self._scheduler.check_integrity()
-        held = [*self._scheduler.running, *self._scheduler.waiting]
-        assert {id(s) for s in held} == {id(r.sequence) for r in self._requests.values()}, "a request is lost"
+        self._replies.check_integrity()
 
     def _sequence(
         self,
@@ -202,74 +203,35 @@ class Engine:
         session: str,
         priority: int,
     ) -> Sequence:
-        assert request_id not in self._requests, f"request id {request_id!r} is taken"
+        assert request_id not in self._replies, f"request id {request_id!r} is taken"
         own_ids = frozenset() if params.ignore_eos else self._stop_ids
-        stop_ids = own_ids.union(params.stop_token_ids)
-        return Sequence(request_id, token_ids, params, seed=seed, session=session, priority=priority, stop_ids=stop_ids)
-
-    def _open(self, sequence: Sequence, *, is_kept: bool) -> None:
-        params, room = sequence.params, self._scheduler.max_model_len
-        most = room if params.max_tokens is None else min(room, sequence.num_prompt + params.max_tokens)
-        text = ReplyText(self._decode, params.stop, self._spoiler)
-        least = sequence.num_prompt + params.min_tokens
-        self._requests[sequence.request_id] = Request(sequence, text, least, most, self._clock(), is_kept)
+        return Sequence(
+            request_id,
+            token_ids,
+            params,
+            seed=seed,
+            session=session,
+            priority=priority,
+            stop_ids=own_ids.union(params.stop_token_ids),
+            max_model_len=self._scheduler.max_model_len,
+        )
 
     def _sweep_aborted(self) -> list[Event]:
-        aborted = [self._requests[request_id].sequence for request_id in self._aborted if request_id in self._requests]
+        aborted = [self._replies[request_id].sequence for request_id in self._aborted if request_id in self._replies]
         self._aborted.clear()
-        return self._finish_all(aborted, StopReason.ABORTED)
+        return self._replies.end_all(aborted, StopReason.ABORTED)
 
-    def _start(self, sequence: Sequence) -> Started:
-        self._requests[sequence.request_id].started_at = self._clock()
-        sequence.num_cached = sequence.num_computed
-        return Started(sequence.request_id, sequence.num_cached)
-
-    def _run(self, batch: Batch) -> list[Event]:
+    def _land(self) -> tuple[list[Said], list[Event]]:
+        """Take in the step in flight: what it gave, or the ends of the requests that it failed."""
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return [], []
         try:
-            output = self._runner.run(batch)
-            check_output(batch, output)
+            output = flight.land()
         except Exception as error:  # a border: one bad step must not take the other chats along
-            log.exception("a step of %d rows failed", len(batch.sequences))
-            self._scheduler.fail(batch)
-            return self._finish_all(batch.sequences, StopReason.FAILED, repr(error))
-        logprobs = output.logprobs or repeat(None)
-        events: list[Event] = []
-        for (sequence, token_id), entry in zip(
-            self._scheduler.advance(batch, output.token_ids), logprobs, strict=False
-        ):
-            self._receive(sequence, token_id, entry, events)
-        return events
-
-    def _receive(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None, events: list[Event]) -> None:
-        """Tell of one sampled id. The text of an id that ends the reply is left out, as a stop string is."""
-        request = self._requests[sequence.request_id]
-        if not request.first_token_at:
-            request.first_token_at = self._clock()
-        num_tokens = len(sequence.token_ids)
-        can_stop = num_tokens >= request.least
-        is_stop_id = can_stop and token_id in sequence.stop_ids
-        text = "" if is_stop_id else request.text.add((token_id,), can_stop=can_stop)
-        events.append(Delta(sequence.request_id, text, (token_id,), (logprobs,) if logprobs else ()))
-        if is_stop_id or request.text.is_stopped:
-            events += self._finish(sequence, StopReason.STOP)
-        elif num_tokens >= request.most or request.text.error:
-            events += self._finish(sequence, StopReason.LENGTH)
-
-    def _finish_all(self, sequences: SequenceOf[Sequence], reason: StopReason, error: str = "") -> list[Event]:
-        return [event for sequence in sequences for event in self._finish(sequence, reason, error)]
-
-    def _finish(self, sequence: Sequence, reason: StopReason, error: str = "") -> list[Event]:
-        request = self._requests.pop(sequence.request_id)
-        if self._disk and request.is_kept and reason is not StopReason.FAILED:
-            self._disk.speeds.observe_prefill(*request.prefill())
-            self._disk.save(sequence)
-        self._scheduler.finish(sequence)
-        text = request.text.finish()
-        if request.text.error:
-            log.error("request %s failed: %s", sequence.request_id, request.text.error)
-            reason, error = StopReason.FAILED, request.text.error
-        events: list[Event] = [Delta(sequence.request_id, text, ())] if text else []
-        return [*events, Finished(sequence.request_id, reason, request.usage(), request.timings(self._clock()), error)]
+            self._scheduler.fail(flight.batch)
+            return [], self._replies.end_all(flight.batch.sequences, StopReason.FAILED, repr(error))
+        return self._scheduler.advance(flight.batch, output), []
 
 
 def reply_ids(request_id: str, n: int) -> list[str]:

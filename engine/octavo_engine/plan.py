@@ -1,6 +1,7 @@
 """A step while it is planned: the batch that comes of it, and whose state changes."""
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from octavo_engine.batch import Batch
 from octavo_engine.sequence import Sequence
@@ -32,3 +33,21 @@ def add_decodes(batch: Batch, sequences: list[Sequence], block_size: int) -> Non
         s.block_table[position // block_size] * block_size + position % block_size
         for s, position in zip(sequences, positions, strict=True)
     ]
+
+
+def add_prefills(batch: Batch, sequences: list[Sequence], max_num_tokens: int, block_size: int) -> None:
+    """Split what the batch has left of its budget evenly; what a short prompt does not need goes to the longer ones."""
+    budget = max_num_tokens - batch.num_tokens
+    for number, sequence in enumerate(sorted(sequences, key=attrgetter("num_uncomputed"))):
+        share = min(sequence.num_uncomputed, budget // (len(sequences) - number))
+        if share:
+            batch.add(sequence, share, block_size)
+            budget -= share
+
+
+def num_left(sequence: Sequence) -> int:
+    """Tokens until the reply must end; 1 for the first, which is awaited, and where the host has a say in each."""
+    params = sequence.params
+    if sequence.num_replied == 0 or params.changes_logits or params.logprobs is not None:
+        return 1
+    return sequence.most - len(sequence.token_ids)

@@ -1,17 +1,15 @@
 """Decides what each step computes in one token budget: decoding rows first, then chunks of prompts."""
 
 from bisect import insort
-from collections.abc import Iterator
-from collections.abc import Sequence as SequenceOf
 from itertools import chain
 from operator import attrgetter
 
-from octavo_engine.batch import Batch
+from octavo_engine.batch import Batch, Said, StepOutput
 from octavo_engine.block_manager import BlockManager, Match
 from octavo_engine.config import DEFAULT_BATCHED_TOKENS, EngineConfig
 from octavo_engine.disk_tier import DiskTier
 from octavo_engine.errors import RequestRefusedError
-from octavo_engine.plan import Plan, add_decodes
+from octavo_engine.plan import Plan, add_decodes, add_prefills, num_left
 from octavo_engine.prefix_index import common_prefix
 from octavo_engine.sequence import Sequence, SequenceState
 from octavo_engine.waiting import MIN_SHARED_GAIN, WaitingQueue
@@ -43,15 +41,16 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.disk: DiskTier | None = None
         self._stalled: tuple[Sequence | None, int] = None, 0
+        self._in_flight = Batch()  # empty when nothing is
 
     @property
     def has_work(self) -> bool:
-        return bool(self.running or len(self.waiting))
+        return bool(self.running or len(self.waiting) or self._in_flight.sequences)
 
     @property
     def awaits_disk(self) -> bool:
         """Whether nothing runs and blocks are on their way: a step has nothing to do before something else happens."""
-        return not self.running and bool(self._loads)
+        return not self.running and not self._in_flight.sequences and bool(self._loads)
 
     def check(self, num_prompt_tokens: int) -> None:
         """Raise RequestRefusedError for a prompt that could never run, with the three sizes in tokens."""
@@ -71,10 +70,13 @@ class Scheduler:
     def fork(self, parent: Sequence, child: Sequence) -> bool:
         """Add a child that goes on from all tokens of its parent; true if it runs at once on shared blocks.
 
-        Otherwise it waits like any other request, and finds the parent's prefix in the index.
+        Otherwise it waits like any other request, and finds the parent's prefix in the index: also where the parent's
+        last block is a copy that the step in flight has yet to make, which may fail.
         """
         self.check(child.num_prompt)
-        if parent.state is not SequenceState.RUNNING or not parent.is_decoding or self._is_full:
+        is_ready = parent.state is SequenceState.RUNNING and parent.is_decoding
+        is_being_copied = any(made in parent.block_table for _, made in self._in_flight.copies)
+        if not is_ready or is_being_copied or self._is_full:
             self.waiting.push(child)
             return False
         self.manager.fork(parent, child)
@@ -82,58 +84,74 @@ class Scheduler:
         return True
 
     def schedule(self) -> Plan:
-        """Plan the next step; an empty batch means that nothing can run now."""
+        """Plan the next step; an empty batch means that nothing can run now.
+
+        A step that is not empty is in flight from here until `advance` or `fail` takes it in; until then none is
+        planned, since planning gives blocks to others.
+        """
+        assert not self._in_flight.sequences, "a step is planned while another is in flight"
         plan = Plan()
         self._make_way(plan)
         decoding = [s for s in self.running if s.is_decoding]
         self._plan_decodes(plan, decoding)
         prefills = [s for s in self.running if not s.is_decoding]
         self._admit(plan, prefills)
-        self._plan_prefills(plan.batch, prefills)
+        add_prefills(plan.batch, prefills, self.max_num_batched_tokens, self.manager.block_size)
         self._plan_steps(plan.batch)
+        self._in_flight = plan.batch
         return plan
 
-    def advance(self, batch: Batch, next_ids: SequenceOf[int]) -> Iterator[tuple[Sequence, int]]:
-        """Record a step that ran: KV becomes shareable, sampled ids are appended. Yields (sequence, sampled id).
+    def advance(self, batch: Batch, output: StepOutput) -> list[Said]:
+        """Take in a step that was computed: its KV becomes shareable, its ids are appended, and who ends with one goes.
 
-        Of several steps, those after a sequence's end are dropped.
+        A sequence that ended while the step ran leaves now, without its ids.
         """
-        self.manager.release_sources(batch.copies)
-        sampled = iter(next_ids)
-        rows = list(zip(batch.sequences, batch.query_lens, batch.samples, strict=True))
-        for sequence, num_tokens, samples in rows * batch.num_steps:
-            if sequence.state is SequenceState.FINISHED:
-                if samples:
-                    next(sampled)
-                continue
+        self._land(batch)
+        said: list[Said] = []
+        number, width = -1, sum(batch.samples)
+        for sequence, num_tokens, samples in zip(batch.sequences, batch.query_lens, batch.samples, strict=True):
+            number += samples
+            if samples and sequence.state is not SequenceState.FINISHED:
+                ids = sequence.take(output.token_ids[number::width])
+                said.append((sequence, ids, output.logprobs[number::width]))
+                num_tokens = len(sequence.token_ids) - 1 - sequence.num_computed
             self.manager.commit(sequence, sequence.num_computed + num_tokens)
-            if samples:
-                if sequence.num_computed == sequence.num_prompt:
-                    self.manager.index_tail(sequence)
-                token_id = next(sampled)
-                sequence.token_ids.append(token_id)
-                yield sequence, token_id
+            if samples and sequence.num_computed == sequence.num_prompt:
+                self.manager.index_tail(sequence)
+            if sequence.end or sequence.state is SequenceState.FINISHED:
+                self.finish(sequence)
+        return said
 
-    def finish(self, sequence: Sequence, *, keep_tail: bool = True) -> None:
-        """Take a sequence out for good; idempotent."""
+    def fail(self, batch: Batch) -> None:
+        """Take in a step that raised: its sequences are over, and nothing that it may have written is indexed."""
+        self._land(batch)
+        for sequence in batch.sequences:
+            self.manager.release(sequence, keep_tail=False)
+            self.finish(sequence)
+
+    def _land(self, batch: Batch) -> None:
+        assert batch is self._in_flight
+        self._in_flight = Batch()
+        self.manager.release_sources(batch.copies)
+
+    def finish(self, sequence: Sequence) -> None:
+        """Take a sequence out for good; idempotent. While a step in flight uses its blocks it keeps them."""
         if sequence.state is SequenceState.RUNNING:
             self.running.remove(sequence)
         elif sequence.state is SequenceState.WAITING:
             self.waiting.remove(sequence)
         sequence.state = SequenceState.FINISHED
-        self.manager.release(sequence, keep_tail=keep_tail)
-
-    def fail(self, batch: Batch) -> None:
-        """Record a step that raised: its sequences are over, and nothing that it may have written is indexed."""
-        self.manager.release_sources(batch.copies)
-        for sequence in batch.sequences:
-            self.finish(sequence, keep_tail=False)
+        if sequence not in self._in_flight.sequences:
+            if self.disk and sequence.is_kept:
+                self.disk.save(sequence)
+            self.manager.release(sequence)
 
     def check_integrity(self) -> None:
-        """Assert the laws of the blocks between two steps."""
+        """Assert the laws of the blocks, those of a step in flight included."""
         assert all(s.state is SequenceState.RUNNING for s in self.running)
         assert all(s.state is SequenceState.WAITING and not s.block_table for s in self.waiting)
-        self.manager.check_integrity([*self.running, *self._loads])
+        leaving = [s for s in self._in_flight.sequences if s.state is SequenceState.FINISHED]
+        self.manager.check_integrity([*self.running, *leaving, *self._loads], self._in_flight.copies)
 
     @property
     def _loads(self) -> list[Sequence]:
@@ -264,30 +282,13 @@ class Scheduler:
                 return False
         return True
 
-    def _plan_prefills(self, batch: Batch, prefills: list[Sequence]) -> None:
-        """Split what is left of the budget evenly; what a short prompt does not need goes to the longer ones."""
-        budget = self.max_num_batched_tokens - batch.num_tokens
-        for number, sequence in enumerate(sorted(prefills, key=attrgetter("num_uncomputed"))):
-            share = min(sequence.num_uncomputed, budget // (len(prefills) - number))
-            if share:
-                batch.add(sequence, share, self.manager.block_size)
-                budget -= share
-
     def _plan_steps(self, batch: Batch) -> None:
         """Let rows that all decode go on for several steps, while none of them surely ends and blocks are left."""
         if self.num_decode_steps == 1 or not batch.is_decode or not batch.sequences:
             return
         wanted = self.num_decode_steps if len(batch.sequences) <= FEW_ROWS else max(self.num_decode_steps // 2, 1)
-        steps = min(wanted, *(self._num_left(sequence) for sequence in batch.sequences))
+        steps = min(wanted, *(num_left(sequence) for sequence in batch.sequences))
         if steps > 1 and self.manager.can_extend(batch.sequences, steps):
             for sequence in batch.sequences:
                 self.manager.extend(sequence, steps)
             batch.num_steps = steps
-
-    def _num_left(self, sequence: Sequence) -> int:
-        """Tokens until the reply must end; 1 for the first, which is awaited, and where the host has a say in each."""
-        params = sequence.params
-        if sequence.num_replied == 0 or params.changes_logits or params.logprobs is not None:
-            return 1
-        room = self.max_model_len - len(sequence.token_ids)
-        return room if params.max_tokens is None else min(room, params.max_tokens - sequence.num_replied)

@@ -1,8 +1,10 @@
 """The engine's side of a request: its token ids, its block table, and how far its KV is computed."""
 
+import sys
 from collections.abc import Sequence as SequenceOf
 from enum import Enum
 
+from octavo_engine.events import StopReason
 from octavo_engine.params import SamplingParams
 
 
@@ -19,13 +21,19 @@ class Sequence:
 
     `token_ids` is the prompt and then every sampled id; the KV of the first `num_computed` of them lies in the
     blocks of `block_table`, position p in slot p % block_size of block p // block_size. `digests` are the chained
-    hashes of the blocks indexed so far. `stop_ids` end the reply. Lower `priority` numbers go first.
+    hashes of the blocks indexed so far. Lower `priority` numbers go first. The reply may end from `least` tokens on,
+    prompt included, with one of `stop_ids`, and ends at `most`; `end` says that it did. `is_kept`: its blocks may be
+    written to disk.
     """
 
     __slots__ = (
         "__weakref__",  # a runner may keep what it knows of a sequence exactly as long as the sequence lives
         "block_table",
         "digests",
+        "end",
+        "is_kept",
+        "least",
+        "most",
         "num_cached",
         "num_computed",
         "num_prompt",
@@ -49,6 +57,7 @@ class Sequence:
         session: str = "",
         priority: int = 0,
         stop_ids: frozenset[int] = frozenset(),
+        max_model_len: int = sys.maxsize,
     ) -> None:
         self.request_id = request_id
         self.token_ids = list(prompt)
@@ -58,6 +67,10 @@ class Sequence:
         self.session = session
         self.priority = priority
         self.stop_ids = stop_ids
+        self.least = self.num_prompt + params.min_tokens
+        self.most = min(max_model_len, self.num_prompt + (params.max_tokens or max_model_len))
+        self.end: StopReason | None = None
+        self.is_kept = True
         self.num_computed = 0
         self.num_cached = 0
         self.block_table: list[int] = []
@@ -81,3 +94,22 @@ class Sequence:
     def num_replied(self) -> int:
         """Tokens sampled so far."""
         return len(self.token_ids) - self.num_prompt
+
+    def take(self, token_ids: SequenceOf[int]) -> SequenceOf[int]:
+        """Append sampled ids up to the one that ends the reply; returns those."""
+        room = self.most - len(self.token_ids)
+        if len(token_ids) < room and self.stop_ids.isdisjoint(token_ids):
+            self.token_ids += token_ids
+            return token_ids
+        return self._take_until_end(token_ids)
+
+    def _take_until_end(self, token_ids: SequenceOf[int]) -> SequenceOf[int]:
+        for number, token_id in enumerate(token_ids, 1):
+            self.token_ids.append(token_id)
+            if token_id in self.stop_ids and len(self.token_ids) >= self.least:
+                self.end = StopReason.STOP
+            elif len(self.token_ids) >= self.most:
+                self.end = StopReason.LENGTH
+            if self.end:
+                return token_ids[:number]
+        return token_ids

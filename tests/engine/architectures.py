@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import transformers
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from octavo_engine.batch import Batch, StepOutput
+from octavo_engine.batch import Batch, PendingStep, StepOutput
 from octavo_engine.block_manager import BlockManager
 from octavo_engine.config import EngineConfig
 from octavo_engine.engine import Engine
@@ -140,8 +141,11 @@ class LogitsRunner:
 
     def check(self, params: SamplingParams) -> None: ...
 
+    def launch(self, batch: Batch) -> PendingStep:
+        return PendingStep(partial(self._compute, batch))
+
     @torch.inference_mode()
-    def run(self, batch: Batch) -> StepOutput:
+    def _compute(self, batch: Batch) -> StepOutput:
         logits = forward(self.model, self.cache, self.backend, batch)
         rows = iter(logits)
         for sequence, samples in zip(batch.sequences, batch.samples, strict=True):

@@ -2,13 +2,14 @@
 
 import zlib
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.engine.memory_files import MemoryFiles
 
-from octavo_engine.batch import Batch, StepOutput
+from octavo_engine.batch import Batch, PendingStep, StepOutput
 from octavo_engine.block_manager import BlockManager
 from octavo_engine.checks import MAX_IDS
 from octavo_engine.config import EngineConfig
@@ -44,10 +45,23 @@ class Step:
     copies: tuple[tuple[int, int], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a batch asked for at its launch, taken down, since nobody may change it before it is computed."""
+
+    batch: Batch
+    tables: list[list[int]]
+    lengths: list[int]
+    fails: str
+    num_extra: int
+
+
 class MemoryRunner:
-    """Executes batches on a list of token ids, one a slot. `fails` says how the next step goes wrong, if it does:
-    "before" anything was done, or "halfway", with no copy made and garbage in every slot. `num_extra` ids too many are
-    given, or too few.
+    """Executes batches on a list of token ids, one a slot, all of it in `wait`: the slots, tables and ids of a step
+    must be as they were at its launch.
+
+    `fails` says how the next launched step goes wrong, if it does: at its "launch", "before" anything was done, or
+    "halfway", with no copy made and garbage in every slot. `num_extra` ids too many are given, or too few.
     """
 
     def __init__(self, scheduler: Scheduler, next_id: NextId, vocabulary: int = MAX_IDS) -> None:
@@ -58,6 +72,7 @@ class MemoryRunner:
         self._memory = array("q", [GARBAGE] * (scheduler.manager.pool.num_blocks * self._size))
         self.block_bytes = self._size * self._memory.itemsize
         self.steps: list[Step] = []
+        self.num_computed = 0
         self.fails = ""
         self.num_extra = 0
         self.vocabulary = vocabulary
@@ -65,13 +80,26 @@ class MemoryRunner:
     def check(self, params: SamplingParams) -> None:
         pass
 
-    def run(self, batch: Batch) -> StepOutput:
+    def launch(self, batch: Batch) -> PendingStep:
+        assert self.num_computed == len(self.steps), "a step is launched while another is in flight"
         self.steps.append(
             Step(tuple(s.request_id for s in batch.sequences), tuple(batch.query_lens), tuple(batch.copies))
         )
         self._check_plan(batch)
-        if self.fails:
-            self._fail(batch)
+        fails, self.fails = self.fails, ""
+        if fails == "launch":
+            self.num_computed += 1
+            raise RuntimeError(TOLD_TO_FAIL)
+        tables = [list(s.block_table) for s in batch.sequences]
+        lengths = [len(s.token_ids) for s in batch.sequences]
+        return PendingStep(partial(self._compute, Order(batch, tables, lengths, fails, self.num_extra)))
+
+    def _compute(self, order: Order) -> StepOutput:
+        self.num_computed += 1
+        batch = order.batch
+        self._check_unchanged(order)
+        if order.fails:
+            self._fail(order)
         self._copy(batch.copies)
         for slot, token_id in zip(batch.slots, batch.token_ids, strict=True):
             self._memory[slot] = token_id
@@ -81,7 +109,7 @@ class MemoryRunner:
         ids = [self._next_id(s.token_ids, s.seed) for s in sampling]
         if batch.num_steps > 1:
             ids += self._go_on(sampling, ids, batch.num_steps - 1)
-        return StepOutput([*ids, *ids][: len(ids) + self.num_extra])
+        return StepOutput([*ids, *ids][: len(ids) + order.num_extra])
 
     def read(self, block: int) -> bytes:
         """See BlockMemory."""
@@ -102,9 +130,7 @@ class MemoryRunner:
             for sequence in sequences:
                 tokens = said[sequence.request_id]
                 number, offset = divmod(len(tokens) - 1, self._size)
-                block = sequence.block_table[number]
-                self._check_write(block, offset, sequence)
-                self._memory[block * self._size + offset] = tokens[-1]
+                self._memory[sequence.block_table[number] * self._size + offset] = tokens[-1]
                 assert self._gather(sequence, len(tokens)) == tokens
                 tokens.append(self._next_id(tokens, sequence.seed))
                 ids.append(tokens[-1])
@@ -116,18 +142,28 @@ class MemoryRunner:
         decoding = [s.is_decoding for s in batch.sequences]
         assert decoding == sorted(decoding, reverse=True)
         assert len({destination for _, destination in batch.copies}) == len(batch.copies)
-        owners = [s for s, length in zip(batch.sequences, batch.query_lens, strict=True) for _ in range(length)]
-        for slot, owner in zip(batch.slots, owners, strict=True):
-            self._check_write(*divmod(slot, self._size), owner)
-        written = {block for s in batch.sequences for block in s.block_table}
+        for sequence, position in written(batch):
+            block, offset = sequence.block_table[position // self._size], position % self._size
+            assert [s for s in self._scheduler.running if block in s.block_table] == [sequence]
+            assert self._manager.index.num_tokens(block) <= offset
+        used = {block for s in batch.sequences for block in s.block_table}
         for _, destination in batch.copies:  # whoever needs a copy is in the batch, so that it fails with the copy
-            assert destination in written
+            assert destination in used
             assert destination not in self._manager.index
 
-    def _check_write(self, block: int, offset: int, owner: Sequence) -> None:
-        """A slot may be written if one table alone holds its block and the index promises nothing there."""
-        assert [s for s in self._scheduler.running if block in s.block_table] == [owner]
-        assert self._manager.index.num_tokens(block) <= offset
+    def _check_unchanged(self, order: Order) -> None:
+        """While a step runs its blocks are held and its tables stay; what it writes nobody reads, nobody promises."""
+        batch, ref_counts = order.batch, self._manager.pool.ref_counts
+        assert order.tables == [s.block_table for s in batch.sequences]
+        assert order.lengths == [len(s.token_ids) for s in batch.sequences]
+        used = {block for table in order.tables for block in table} | {source for source, _ in batch.copies}
+        assert all(ref_counts[block] for block in used), "a block was given back while a step used it"
+        for sequence, position in written(batch):
+            number, offset = divmod(position, self._size)
+            block = sequence.block_table[number]
+            assert self._manager.index.num_tokens(block) <= offset
+            others = [s for s in self._scheduler.running if s is not sequence and block in s.block_table]
+            assert all(s.block_table[number] == block and s.num_computed <= position for s in others)
 
     def _copy(self, copies: Iterable[tuple[int, int]]) -> None:
         size = self._size
@@ -139,12 +175,18 @@ class MemoryRunner:
         size, table = self._size, sequence.block_table
         return [self._memory[table[p // size] * size + p % size] for p in range(end)]
 
-    def _fail(self, batch: Batch) -> None:
-        if self.fails == "halfway":
-            for slot in batch.slots:
+    def _fail(self, order: Order) -> None:
+        if order.fails == "halfway":
+            for slot in order.batch.slots:
                 self._memory[slot] = GARBAGE
-        self.fails = ""
         raise RuntimeError(TOLD_TO_FAIL)
+
+
+def written(batch: Batch) -> Iterator[tuple[Sequence, int]]:
+    """The positions that a batch writes, all its steps together."""
+    for sequence, length, end in zip(batch.sequences, batch.query_lens, batch.context_lens, strict=True):
+        for position in range(end - length, end + batch.num_steps - 1):
+            yield sequence, position
 
 
 @dataclass(slots=True)

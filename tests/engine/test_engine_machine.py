@@ -1,5 +1,8 @@
 """Random requests, forks, stops, pins, evictions and failing steps against a simple model of what must come out.
 
+Every rule acts while a step is in flight, computed already or not: the runner asserts when the step is computed that
+nothing it uses was touched.
+
 OCTAVO_MACHINE_EXAMPLES sets how many runs each machine has.
 """
 
@@ -17,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.engine.memory_files import MemoryFiles
-from tests.engine.memory_runner import END_ID, Stage, hashed_id
+from tests.engine.memory_runner import END_ID, Stage, hashed_id, spell
 
 from octavo_engine.engine import reply_ids
 from octavo_engine.errors import RequestRefusedError
@@ -43,6 +46,7 @@ PARAMS = st.builds(
     seed=st.integers(0, 1),
     n=st.sampled_from((1, 1, 1, 2, 3)),
     ignore_eos=st.booleans(),
+    stop=st.sampled_from(((), (), ("c",), ("ab", "bd"), ("dea",))),
 )
 
 
@@ -68,9 +72,18 @@ class Asked:
         ids: list[int] = []
         while len(ids) < most:
             ids.append(hashed_id([*self.prompt, *ids], self.seed))
+            if self.text(ids) != spell(ids):
+                return ids, StopReason.STOP
             if ids[-1] == END_ID and not self.params.ignore_eos and len(ids) >= self.params.min_tokens:
                 return ids, StopReason.STOP
         return ids, StopReason.LENGTH
+
+    def text(self, ids: list[int]) -> str:
+        """The text of a reply so far, cut at a stop string that begins where it may end."""
+        num_fixed = len(spell(ids[: max(self.params.min_tokens - 1, 0)]))
+        text = spell(ids)
+        found = [place for stop in self.params.stop if (place := text.find(stop, num_fixed)) >= 0]
+        return text[: min(found)] if found else text
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -126,9 +139,14 @@ class EngineMachine(RuleBasedStateMachine):
         for _ in range(num_steps):
             self.stage.step()
 
-    @rule(how=st.sampled_from(("before", "halfway")), prompt=PROMPTS, params=PARAMS)
+    @rule()
+    def wait(self) -> None:
+        """The step in flight is computed; what follows finds it so."""
+        self.stage.engine.wait()
+
+    @rule(how=st.sampled_from(("launch", "before", "halfway")), prompt=PROMPTS, params=PARAMS)
     def fail(self, how: str, prompt: list[int], params: SamplingParams) -> None:
-        """A step goes wrong as somebody begins, who then tries again."""
+        """A step goes wrong as somebody begins, who then tries again, perhaps before it is known."""
         self._add(prompt, params, "a", 0)
         self.stage.runner.fails = how
         self.stage.step()
@@ -201,6 +219,7 @@ class EngineMachine(RuleBasedStateMachine):
         if reason in (StopReason.STOP, StopReason.LENGTH):
             assert (outcome.token_ids, reason) == (reply, own_reason)
         assert outcome.token_ids == reply[: len(outcome.token_ids)]
+        assert outcome.text == asked.text(outcome.token_ids)
         assert reason is not StopReason.ABORTED or request_id in self.aborted
         assert reason is not StopReason.KV_FULL or len(asked.prompt) + usage.completion_tokens == self._pool + 1
         assert usage.completion_tokens == len(outcome.token_ids)

@@ -51,6 +51,7 @@ def test_a_runner_that_gives_the_wrong_number_of_ids_fails_its_step_loudly(num_e
     stage.runner.num_extra = num_extra
     stage.step()
     stage.runner.num_extra = 0
+    stage.step()
     assert [stage.reason(name) for name in ("a", "b")] == ["failed", "failed"]
     finished = stage.outcomes["a"].finished
     assert finished is not None

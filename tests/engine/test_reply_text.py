@@ -20,9 +20,9 @@ def said(text: str, stops: Sequence[str], size: int = 1) -> tuple[list[str], boo
     pieces = []
     for start in range(0, len(ids), size):
         pieces.append(reply.add(ids[start : start + size]))
-        if reply.is_stopped:
+        if reply.is_over:
             break
-    return [*pieces, reply.finish()], reply.is_stopped
+    return [*pieces, reply.finish()], reply.is_over
 
 
 @pytest.mark.parametrize(

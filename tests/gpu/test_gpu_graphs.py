@@ -51,7 +51,7 @@ def decode(sequences: list[Sequence]) -> Batch:
 def assert_graph_equals_eager(runner: FastRunner, batch: Batch) -> None:
     eager = runner._prompt_eager(batch).float().clone()
     if batch.is_decode:
-        runner.run(batch)
+        runner.launch(batch).wait()
         num_rows = bucket(ROW_BUCKETS, len(batch.sequences))
         assert num_rows is not None
         logits = runner._graph_for(batch, num_rows).logits

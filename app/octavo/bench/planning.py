@@ -4,7 +4,7 @@ import time
 from statistics import median
 
 from octavo.bench.results import Result
-from octavo_engine.batch import Batch, StepOutput
+from octavo_engine.batch import Batch, PendingStep, StepOutput
 from octavo_engine.block_manager import BlockManager
 from octavo_engine.config import EngineConfig
 from octavo_engine.engine import Engine
@@ -22,8 +22,8 @@ class NullRunner:
 
     def check(self, params: SamplingParams) -> None: ...
 
-    def run(self, batch: Batch) -> StepOutput:
-        return StepOutput([7] * sum(batch.samples))
+    def launch(self, batch: Batch) -> PendingStep:
+        return PendingStep(lambda: StepOutput([7] * sum(batch.samples)))
 
 
 def bench_planning() -> list[Result]:

@@ -8,7 +8,7 @@ from octavo.bench.drive import Run, drive
 from octavo.bench.results import Result
 from octavo.bench.workloads import Request, workload
 from octavo_engine.engine import Engine
-from octavo_engine.events import Finished
+from octavo_engine.events import Event, Finished
 from octavo_engine.loaded import Loaded
 from octavo_engine.params import SamplingParams
 
@@ -53,9 +53,9 @@ def bench_fork(model: str, loaded: Loaded) -> list[Result]:
         begin = time.perf_counter()
         engine.fork("parent", "child")
         called = time.perf_counter()
-        engine.step()
+        _step(engine)
         stepped = time.perf_counter()
-        engine.step()
+        _step(engine)
         calls.append(called - begin)
         steps.append((stepped - called) - (time.perf_counter() - stepped))
         for name in ("parent", "child"):
@@ -72,7 +72,7 @@ def bench_abort(model: str, loaded: Loaded) -> list[Result]:
         engine = _start(loaded.engine, repeat)
         begin = time.perf_counter()
         engine.abort("parent")
-        while not any(isinstance(event, Finished) for event in engine.step()):
+        while not any(isinstance(event, Finished) for event in _step(engine)):
             pass
         times.append(time.perf_counter() - begin)
     return [Result(work="abort", model=model, more={"ms": median(times) * 1e3})]
@@ -84,5 +84,12 @@ def _start(engine: Engine, seed: int) -> Engine:
     one_step_a_look = SamplingParams(temperature=0.0, ignore_eos=True, max_tokens=100, logprobs=0)
     engine.add("parent", prompt, one_step_a_look)
     for _ in range(4):
-        engine.step()
+        _step(engine)
     return engine
+
+
+def _step(engine: Engine) -> list[Event]:
+    """A step from its launch to its ids, so that nothing is in flight at either end but what is not taken in yet."""
+    events = engine.step()
+    engine.wait()
+    return events

@@ -88,8 +88,9 @@ class EngineThread:
             self._post(_settle, self.crashed, None, error)
 
     def _work(self, loaded: Loaded) -> bool:
-        """Do what was asked for, then one step; whether to go on."""
+        """Do what was asked for while a step was computed, then launch the next; whether to go on."""
         engine = loaded.engine
+        engine.wait()
         for job in self._take(None if engine.has_work and not engine.awaits_disk else engine):
             if job is None:
                 return False

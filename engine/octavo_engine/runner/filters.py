@@ -55,7 +55,9 @@ class RowParams:
         """Copy the parameters of sequences into the first rows of a static one."""
         values = RowParams.of(sequences, torch.device("cpu"))
         for name in ("temperature", "top_k", "top_p", "min_p", "seed"):
-            getattr(self, name)[: len(sequences)].copy_(getattr(values, name))
+            value = getattr(values, name)
+            pinned = value.pin_memory() if self.seed.is_cuda else value
+            getattr(self, name)[: len(sequences)].copy_(pinned, non_blocking=True)
 
 
 def draw(logits: torch.Tensor, rows: RowParams, position: torch.Tensor) -> torch.Tensor:

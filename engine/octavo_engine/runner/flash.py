@@ -10,6 +10,7 @@ import torch
 from octavo_engine.batch import Batch
 from octavo_engine.runner.attention import AttentionSpec
 from octavo_engine.runner.kv_cache import KVCache, KVShape
+from octavo_engine.runner.transfer import upload
 
 FLASH_BLOCK_SIZE = 256
 """flash-attn 2 reads pages of a multiple of 256 tokens."""
@@ -123,7 +124,7 @@ def rows_of(batch: Batch, block_size: int, device: torch.device) -> Rows:
     width = -(-max(contexts) // block_size)
     tables = [table for s in batch.sequences for table in padded(s.block_table, width)]
     cu_queries, cu_keys = cumulative(queries[n:]), cumulative(contexts[n:])
-    packed = torch.tensor([*contexts[:n], *cu_queries, *cu_keys, *tables], dtype=torch.int32).to(device)
+    packed = upload([*contexts[:n], *cu_queries, *cu_keys, *tables], device)
     sizes = [n, len(cu_queries), len(cu_keys), len(tables)]
     lengths, on_device_queries, on_device_keys, on_device_tables = torch.split(packed, sizes)
     return Rows(

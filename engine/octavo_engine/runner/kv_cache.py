@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy
 import torch
 
+from octavo_engine.runner.transfer import upload
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVShape:
@@ -43,7 +45,8 @@ class KVCache:
         """Copy whole blocks, (source, destination) each; all sources are read before anything is written."""
         sources, destinations = zip(*pairs, strict=True)
         device = self.data.device
-        self.data[torch.tensor(destinations, device=device)] = self.data[torch.tensor(sources, device=device)]
+        read, written = upload(sources, device, torch.int64), upload(destinations, device, torch.int64)
+        self.data[written] = self.data[read]
 
 
 def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -1,9 +1,11 @@
 """Runs a batch through a transformers model over the paged cache: the general path, right for every architecture."""
 
+from functools import partial
+
 import torch
 from transformers import PreTrainedModel
 
-from octavo_engine.batch import Batch, StepOutput
+from octavo_engine.batch import Batch, PendingStep, StepOutput
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.attention import AttentionBackend
 from octavo_engine.runner.kv_cache import KVCache
@@ -26,9 +28,12 @@ class TransformersRunner:
         """See ModelRunner."""
         self._sampler.check(params)
 
+    def launch(self, batch: Batch) -> PendingStep:
+        """See ModelRunner. Computed in `wait`, on a GPU too: the models of transformers wait for it now and then."""
+        return PendingStep(partial(self._compute, batch))
+
     @torch.inference_mode()
-    def run(self, batch: Batch) -> StepOutput:
-        """See ModelRunner."""
+    def _compute(self, batch: Batch) -> StepOutput:
         logits = forward(self._model, self._cache, self._backend, batch)
         sampling = [s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples]
         return self._sampler.sample(logits, sampling) if sampling else StepOutput([])

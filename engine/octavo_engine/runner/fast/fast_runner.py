@@ -2,10 +2,11 @@
 
 import logging
 from bisect import bisect_left
+from functools import partial
 
 import torch
 
-from octavo_engine.batch import Batch, StepOutput
+from octavo_engine.batch import Batch, PendingStep, StepOutput
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.fast.cuda_module import CudaModuleError
 from octavo_engine.runner.fast.forward import forward_rows
@@ -17,6 +18,7 @@ from octavo_engine.runner.flash import attend_paged, cumulative, padded, rows_of
 from octavo_engine.runner.kv_cache import KVCache
 from octavo_engine.runner.model_runner import sampling_rows
 from octavo_engine.runner.sampler import Sampler
+from octavo_engine.runner.transfer import download, mark, pinned, upload
 from octavo_engine.sequence import Sequence
 
 log = logging.getLogger(__name__)
@@ -74,26 +76,34 @@ class FastRunner:
         torch.cuda.synchronize()
 
     @torch.inference_mode()
-    def run(self, batch: Batch) -> StepOutput:
+    def launch(self, batch: Batch) -> PendingStep:
         """See ModelRunner."""
         if batch.copies:
             self._cache.copy(batch.copies)
         num_rows = bucket(ROW_BUCKETS, len(batch.sequences))
         if batch.is_decode and num_rows is not None:
-            return self._decode(batch, num_rows)
-        logits = self._prompt(batch)
+            return self._launch_decode(batch, num_rows)
         sampling = [s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples]
-        return self._sampler.sample(logits[: len(sampling)], sampling) if sampling else StepOutput([])
+        return self._sample_later(self._prompt(batch), sampling)
 
-    def _decode(self, batch: Batch, num_rows: int) -> StepOutput:
+    def _launch_decode(self, batch: Batch, num_rows: int) -> PendingStep:
         graph = self._graph_for(batch, num_rows)
         self._fill_decode(graph, batch)
-        steps, count = batch.num_steps, len(batch.sequences)
-        for _ in range(steps):
+        for _ in range(batch.num_steps):
             graph.graph.replay()
         if not is_plain(batch):
-            return self._sampler.sample(graph.logits[:count], batch.sequences)
-        return StepOutput(graph.out[:steps, :count].flatten().tolist())
+            return self._sample_later(graph.logits, batch.sequences)
+        return download(graph.out[: batch.num_steps], len(batch.sequences))
+
+    def _sample_later(self, logits: torch.Tensor, sequences: list[Sequence]) -> PendingStep:
+        """The forward is in the queue; the host has a say in sampling, for which it waits. Logits are overwritten by
+        the next step, which is not launched before."""
+        return PendingStep(partial(self._sample, logits[: len(sequences)], sequences, mark()))
+
+    @torch.inference_mode()
+    def _sample(self, logits: torch.Tensor, sequences: list[Sequence], computed: torch.cuda.Event) -> StepOutput:
+        computed.synchronize()
+        return self._sampler.sample(logits, sequences) if sequences else StepOutput([])
 
     def _graph_for(self, batch: Batch, num_rows: int) -> DecodeGraph:
         """Rows whose logits the host changes take the greedy graph's logits and leave its ids."""
@@ -108,7 +118,7 @@ class FastRunner:
         values = [*batch.token_ids, *fill, *batch.positions, *fill, *replied, *fill]
         values += [*[0] * graph.num_rows, *tables]
         values += [self._cache.scratch_block] * (idle * graph.width)
-        graph.inputs.copy_(torch.tensor(values, dtype=torch.int32))
+        graph.inputs.copy_(pinned(values, self._device), non_blocking=True)
         if graph.params is not None:
             graph.params.set(sequences)
 
@@ -167,14 +177,14 @@ class FastRunner:
         values = [*batch.token_ids, *[0] * idle_tokens, *batch.positions, *[0] * idle_tokens]
         values += [*batch.slots, *[scratch] * idle_tokens, *queries, *keys, *last, *tables]
         values += [self._cache.scratch_block] * (idle_rows * graph.width)
-        graph.inputs.copy_(torch.tensor(values, dtype=torch.int32))
+        graph.inputs.copy_(pinned(values, self._device), non_blocking=True)
 
     def _prompt_eager(self, batch: Batch) -> torch.Tensor:
         size = batch.num_tokens
         rows = rows_of(batch, self._cache.block_size, self._device)
         last = sampling_rows(batch)
         values = [*batch.token_ids, *batch.positions, *batch.slots, *(last or [0])]
-        packed = torch.tensor(values, dtype=torch.int32).to(self._device)
+        packed = upload(values, self._device)
         ids, positions, slots, last_rows = torch.split(packed, [size, size, size, max(len(last), 1)])
         return forward_rows(
             self._weights, self._cache, ids, positions, slots, last_rows,

@@ -1,0 +1,40 @@
+"""Moves ints to the device and ids back without stopping for either."""
+
+from collections.abc import Sequence
+
+import torch
+
+from octavo_engine.batch import PendingStep, StepOutput
+
+
+def pinned(values: Sequence[int], device: torch.device, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    """A tensor of its own, (values,), in memory that a transfer to `device` may read while Python goes on.
+
+    Nobody writes it again, and torch gives its memory to another pinned tensor only when the transfer is over.
+    """
+    return torch.tensor(values, dtype=dtype, pin_memory=device.type == "cuda")
+
+
+def upload(values: Sequence[int], device: torch.device, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    """Values on the device, (values,), there before whatever is put into its queue next."""
+    return pinned(values, device, dtype).to(device, non_blocking=True)
+
+
+def download(ids: torch.Tensor, num_rows: int) -> PendingStep:
+    """The first `num_rows` columns of ids on CUDA, (steps, rows), once what is in the queue so far has run."""
+    host = torch.empty(ids.shape, dtype=ids.dtype, pin_memory=True)
+    host.copy_(ids, non_blocking=True)
+    copied = mark()
+
+    def wait() -> StepOutput:
+        copied.synchronize()
+        return StepOutput(host[:, :num_rows].flatten().tolist())
+
+    return PendingStep(wait)
+
+
+def mark() -> torch.cuda.Event:
+    """An event behind all that is in the queue of the CUDA device so far."""
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return event
