@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Job = Callable[[], None]
 
-BETWEEN_STEPS_BYTES = 8 << 20
-"""So much is copied out of the pool or into it between two steps, which takes two milliseconds; one block at least."""
+BETWEEN_STEPS_BYTES = 4 << 20
+"""So much is copied out of the pool or into it between two steps, which takes a millisecond or two; one block at least."""
 
 CLOSE_S = 5.0
 ANSWER_S = 60.0  # a step of a large batch on a slow CPU may come first
