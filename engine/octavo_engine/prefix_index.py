@@ -42,15 +42,15 @@ def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
 class PrefixIndex:
     """The blocks whose content is known. A digest only finds the candidate; the token ids decide.
 
-    Children of one chain are compared newest first, at most MAX_SIBLINGS_COMPARED of them, which bounds the cost of
-    a prefix that thousands of chats go on from.
+    Children of one chain are found by their first token and compared newest first, at most MAX_SIBLINGS_COMPARED of
+    them, which bounds the cost of a prefix that thousands of chats go on from.
     """
 
     def __init__(self, fingerprint: str = "") -> None:
         self.root = root_digest(fingerprint)
         self._blocks: dict[bytes, int] = {}
         self._entries: dict[int, Entry] = {}
-        self._children: dict[bytes, dict[int, None]] = {}
+        self._children: dict[tuple[bytes, int], dict[int, None]] = {}
 
     def __contains__(self, block: int) -> bool:
         return block in self._entries
@@ -73,7 +73,7 @@ class PrefixIndex:
     def find_partial(self, parent: bytes, tokens: tuple[int, ...]) -> tuple[int, int]:
         """The child of `parent` that agrees longest with `tokens`, and how far; (-1, 0) when none agrees at all."""
         best, best_length = -1, 0
-        siblings = self._children.get(parent, {})
+        siblings = self._children.get((parent, tokens[0]), {}) if tokens else {}
         for _, block in zip(range(MAX_SIBLINGS_COMPARED), reversed(siblings), strict=False):
             length = common_prefix(self._entries[block].tokens, tokens)
             if length > best_length:
@@ -86,24 +86,25 @@ class PrefixIndex:
         if block in self._entries:
             self.drop(block)
         self._entries[block] = Entry(parent, tokens, digest)
-        self._children.setdefault(parent, {})[block] = None
+        self._children.setdefault((parent, tokens[0]), {})[block] = None
         if digest is not None:
             self._blocks[digest] = block
 
     def drop(self, block: int) -> None:
         """Forget a block, because it is evicted or written anew."""
         entry = self._entries.pop(block)
-        siblings = self._children[entry.parent]
+        family = entry.parent, entry.tokens[0]
+        siblings = self._children[family]
         del siblings[block]
         if not siblings:
-            del self._children[entry.parent]
+            del self._children[family]
         if entry.digest is not None:
             del self._blocks[entry.digest]
 
     def check_integrity(self) -> None:
         """Assert that the three maps agree, and that no block outlives the one before it in its chain."""
         for block, entry in self._entries.items():
-            assert block in self._children[entry.parent]
+            assert block in self._children[entry.parent, entry.tokens[0]]
             assert entry.parent == self.root or entry.parent in self._blocks, "a block's chain is broken"
             assert entry.digest is None or entry.digest == chain_digest(entry.parent, entry.tokens)
             assert entry.digest is None or self._blocks[entry.digest] == block

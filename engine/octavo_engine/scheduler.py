@@ -10,7 +10,6 @@ from octavo_engine.config import DEFAULT_BATCHED_TOKENS, EngineConfig
 from octavo_engine.disk_tier import DiskTier
 from octavo_engine.errors import RequestRefusedError
 from octavo_engine.plan import Plan, add_decodes, add_prefills, num_left
-from octavo_engine.prefix_index import common_prefix
 from octavo_engine.sequence import Sequence, SequenceState
 from octavo_engine.waiting import MIN_SHARED_GAIN, WaitingQueue
 
@@ -268,8 +267,11 @@ class Scheduler:
     def _gains(self, sequence: Sequence, other: Sequence) -> bool:
         num_found = self.manager.num_findable(other)
         missing = len(sequence.token_ids) - 1 - num_found
-        gain = common_prefix(sequence.token_ids, other.token_ids) - num_found
-        return missing > 0 and gain >= min(missing, MIN_SHARED_GAIN)
+        least = num_found + min(missing, MIN_SHARED_GAIN)
+        if missing <= 0 or len(other.token_ids) < least:
+            return False
+        ours, theirs = sequence.token_ids, other.token_ids
+        return ours[least - 1] == theirs[least - 1] and ours[:least] == theirs[:least]
 
     def _match(self, sequence: Sequence) -> Match:
         match = self.manager.match(sequence)

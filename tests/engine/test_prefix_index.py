@@ -67,6 +67,16 @@ def test_the_longest_agreeing_sibling_is_found_inside_a_block() -> None:
     assert index.find_partial(index.root, (8, 8, 8, 8)) == (-1, 0)
 
 
+def test_a_sibling_is_found_among_any_number_that_begin_otherwise() -> None:
+    index = PrefixIndex()
+    index.add(0, index.root, (1, 2, 3))
+    for block in range(1, 500):
+        index.add(block, index.root, (1000 + block, 2, 3))
+    assert index.find_partial(index.root, (1, 2, 9)) == (0, 2)
+    assert index.find_partial(index.root, ()) == (-1, 0)
+    index.check_integrity()
+
+
 def test_a_block_written_anew_loses_its_old_name() -> None:
     index = PrefixIndex()
     old = full(index, 0, index.root, A)
