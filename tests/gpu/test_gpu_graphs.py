@@ -6,7 +6,9 @@ from tests.gpu.stage import BLOCK, KINDS, make_engine, prompt
 
 from octavo_engine.batch import Batch
 from octavo_engine.params import SamplingParams
+from octavo_engine.runner.fast import sharing
 from octavo_engine.runner.fast.fast_runner import ROW_BUCKETS, FastRunner, bucket
+from octavo_engine.runner.fast.long_prompt import LongPrompt
 from octavo_engine.sequence import Sequence
 
 LARGEST_ERROR = 0.05
@@ -109,3 +111,44 @@ def test_chunks_of_prompts_and_growing_rows_in_turn(kind: str) -> None:
             for row in sequences:
                 row.token_ids.append(7)
             assert_graph_equals_eager(runner, decode(sequences))
+
+
+@torch.inference_mode()
+def test_rows_that_share_blocks_are_as_if_each_read_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups and two rows alone, in no order, whose graph reads the groups' blocks once."""
+    monkeypatch.setattr(sharing, "WORTH_BYTES", 1)
+    runner = make_runner("Qwen3Config", 100)
+    stems = [make_sequence(0, 512, [0, 1]), make_sequence(1, 256, [2])]
+    prefill(runner, stems)
+    sequences = []
+    for number in range(12):
+        stem = stems[number % 2] if number < 10 else make_sequence(number, 0, [])
+        sequence = make_sequence(number, 20 + 9 * number, [*stem.block_table, 10 + number])
+        sequence.token_ids[:0] = stem.token_ids
+        sequence.num_computed = len(stem.token_ids)
+        sequences.append(sequence)
+    prefill(runner, sequences)
+    batch = decode(sequences)
+    eager = runner._prompt_eager(batch).float().clone()
+    found = sharing.find_sharing([s.block_table for s in sequences], batch.positions, BLOCK, BLOCK)
+    assert found is not None
+    assert sorted(found.groups) == [(1, 0), (1, 0), (5, 1), (5, 2)]
+    ids = runner.launch(batch).wait().token_ids
+    logits = torch.empty_like(eager)
+    logits[found.order] = runner._graph_for(batch, 16, found).logits[:12].float()
+    errors = (logits - eager).norm(dim=1) / eager.norm(dim=1)
+    assert float(errors.max()) < LARGEST_ERROR, errors.tolist()
+    assert ids == logits.argmax(dim=1).tolist()
+
+
+@torch.inference_mode()
+def test_a_long_cold_prompt_is_as_if_it_went_the_common_way() -> None:
+    runner = make_runner("Qwen3Config", 40)
+    runner._long_prompt.warm_up(4096)
+    batch = Batch()
+    batch.add(make_sequence(0, 2900, list(range(12))), 2900, BLOCK)
+    assert runner._long_prompt.can_take(batch)
+    ours = runner._prompt_eager(batch).float()
+    runner._long_prompt = LongPrompt(runner._weights, runner._cache)
+    theirs = runner._prompt_eager(batch).float()
+    assert float((ours - theirs).norm() / theirs.norm()) < LARGEST_ERROR

@@ -20,15 +20,20 @@ def upload(values: Sequence[int], device: torch.device, dtype: torch.dtype = tor
     return pinned(values, device, dtype).to(device, non_blocking=True)
 
 
-def download(ids: torch.Tensor, num_rows: int) -> PendingStep:
-    """The first `num_rows` columns of ids on CUDA, (steps, rows), once what is in the queue so far has run."""
+def download(ids: torch.Tensor, order: Sequence[int]) -> PendingStep:
+    """The first columns of ids on CUDA, (steps, rows), once what is in the queue so far has run.
+
+    Column n goes to place order[n] of its step.
+    """
     host = torch.empty(ids.shape, dtype=ids.dtype, pin_memory=True)
     host.copy_(ids, non_blocking=True)
     copied = mark()
 
     def wait() -> StepOutput:
         copied.synchronize()
-        return StepOutput(host[:, :num_rows].flatten().tolist())
+        in_order = torch.empty(len(host), len(order), dtype=host.dtype)
+        in_order[:, list(order)] = host[:, : len(order)]
+        return StepOutput(in_order.flatten().tolist())
 
     return PendingStep(wait)
 

@@ -11,6 +11,8 @@ from octavo_engine.params import SamplingParams
 from octavo_engine.runner.fast.cuda_module import CudaModuleError
 from octavo_engine.runner.fast.forward import forward_rows
 from octavo_engine.runner.fast.graphs import DecodeGraph, PromptGraph
+from octavo_engine.runner.fast.long_prompt import LongPrompt
+from octavo_engine.runner.fast.sharing import Sharing, find_sharing
 from octavo_engine.runner.fast.step import MAX_ROWS, FusedStep, StepKernels, why_not_fused
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.filters import RowParams
@@ -23,7 +25,7 @@ from octavo_engine.sequence import Sequence
 
 log = logging.getLogger(__name__)
 ROW_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
-TOKEN_BUCKETS = (16, 64, 128, 256, 512, 1024)
+TOKEN_BUCKETS = (16, 64, 128, 256, 512, 1024, 2048)
 PROMPT_ROW_BUCKETS = (1, 8)
 WARM_WIDTHS = (4, 8)
 """Table widths whose graphs are captured at the start: contexts of up to 2,048 tokens."""
@@ -47,9 +49,10 @@ class FastRunner:
         self._device = cache.data.device
         self._kernels = load_kernels(weights, cache.block_size)
         self._pool = torch.cuda.graph_pool_handle()
-        self._decode_graphs: dict[tuple[int, int, bool], DecodeGraph] = {}
+        self._decode_graphs: dict[tuple[int, int, bool, bool], DecodeGraph] = {}
         self._prompt_graphs: dict[tuple[int, int], PromptGraph] = {}
         self._fused: dict[int, FusedStep] = {}
+        self._long_prompt = LongPrompt(weights, cache)
 
     def check(self, params: SamplingParams) -> None:
         """See ModelRunner."""
@@ -61,6 +64,7 @@ class FastRunner:
         size, scratch = self._cache.block_size, self._cache.scratch_block
         num_tokens = min(max_num_batched_tokens, self._max_width * size)
         self._cache.copy([(scratch, scratch)])
+        self._long_prompt.warm_up(num_tokens)
         sequence = Sequence("warm-up", [0] * num_tokens, SamplingParams())
         sequence.block_table = [scratch] * -(-num_tokens // size)
         batch = Batch()
@@ -87,13 +91,23 @@ class FastRunner:
         return self._sample_later(self._prompt(batch), sampling)
 
     def _launch_decode(self, batch: Batch, num_rows: int) -> PendingStep:
-        graph = self._graph_for(batch, num_rows)
-        self._fill_decode(graph, batch)
+        sharing = self._sharing(batch, num_rows)
+        order = sharing.order if sharing else list(range(len(batch.sequences)))
+        graph = self._graph_for(batch, num_rows, sharing)
+        self._fill_decode(graph, batch, order, sharing)
         for _ in range(batch.num_steps):
             graph.graph.replay()
         if not is_plain(batch):
             return self._sample_later(graph.logits, batch.sequences)
-        return download(graph.out[: batch.num_steps], len(batch.sequences))
+        return download(graph.out[: batch.num_steps], order)
+
+    def _sharing(self, batch: Batch, num_rows: int) -> Sharing | None:
+        """Which rows begin alike, where a graph can make use of it and the ids are all that is wanted of it."""
+        if self._fused_step(num_rows) is not None or not is_plain(batch):
+            return None
+        pages = self._cache.data
+        tables = [sequence.block_table for sequence in batch.sequences]
+        return find_sharing(tables, batch.positions, self._cache.block_size, pages[0, 0].nbytes)
 
     def _sample_later(self, logits: torch.Tensor, sequences: list[Sequence]) -> PendingStep:
         """The forward is in the queue; the host has a say in sampling, for which it waits. Logits are overwritten by
@@ -105,32 +119,37 @@ class FastRunner:
         computed.synchronize()
         return self._sampler.sample(logits, sequences) if sequences else StepOutput([])
 
-    def _graph_for(self, batch: Batch, num_rows: int) -> DecodeGraph:
+    def _graph_for(self, batch: Batch, num_rows: int, sharing: Sharing | None = None) -> DecodeGraph:
         """Rows whose logits the host changes take the greedy graph's logits and leave its ids."""
         is_greedy = not is_plain(batch) or all(s.params.temperature == 0 for s in batch.sequences)
-        return self._decode_graph(num_rows, self._width(batch), is_greedy)
+        return self._decode_graph(num_rows, self._width(batch, sharing), is_greedy, sharing is not None)
 
-    def _fill_decode(self, graph: DecodeGraph, batch: Batch) -> None:
-        idle, sequences = graph.num_rows - len(batch.sequences), batch.sequences
-        fill = [0] * idle
-        tables = [block for s in sequences for block in padded(s.block_table, graph.width)]
-        replied = [s.num_replied for s in sequences]
-        values = [*batch.token_ids, *fill, *batch.positions, *fill, *replied, *fill]
-        values += [*[0] * graph.num_rows, *tables]
+    def _fill_decode(self, graph: DecodeGraph, batch: Batch, order: list[int], sharing: Sharing | None) -> None:
+        idle, sequences = graph.num_rows - len(order), [batch.sequences[row] for row in order]
+        fill, skipped = [0] * idle, sharing.shared if sharing else [0] * len(order)
+        tables = [s.block_table for s in sequences]
+        values = [batch.token_ids[row] for row in order] + fill
+        values += [batch.positions[row] for row in order] + fill
+        values += [s.num_replied for s in sequences] + fill + [0] * graph.num_rows
+        for table, begin in zip(tables, skipped, strict=True):
+            values += padded(table[begin:], graph.width)
         values += [self._cache.scratch_block] * (idle * graph.width)
+        if sharing:
+            values += sharing.inputs(tables, graph.num_rows, self._max_width, self._cache.block_size)
         graph.inputs.copy_(pinned(values, self._device), non_blocking=True)
         if graph.params is not None:
             graph.params.set(sequences)
 
-    def _decode_graph(self, num_rows: int, width: int, is_greedy: bool) -> DecodeGraph:
+    def _decode_graph(self, num_rows: int, width: int, is_greedy: bool, shares: bool = False) -> DecodeGraph:
         fused = self._fused_step(num_rows)
         if fused is not None:
             width = self._max_width  # its kernel reads lengths, so one graph serves all
-        key = num_rows, width, is_greedy
+        key = num_rows, width, is_greedy, shares
         if key not in self._decode_graphs:
             params = None if is_greedy else RowParams.buffers(num_rows, self._device)
+            shared_width = self._max_width if shares else 0
             self._decode_graphs[key] = DecodeGraph(
-                self._weights, self._cache, num_rows, width, fused, params, self._pool
+                self._weights, self._cache, num_rows, width, fused, params, shared_width, self._pool
             )
         return self._decode_graphs[key]
 
@@ -141,9 +160,13 @@ class FastRunner:
             self._fused[num_rows] = FusedStep(self._weights, self._cache, self._kernels, num_rows)
         return self._fused[num_rows]
 
-    def _width(self, batch: Batch) -> int:
+    def _width(self, batch: Batch, sharing: Sharing | None) -> int:
         """The table width of a batch, in steps of powers of two from 4 on: a graph freezes how attention is split."""
-        longest = max(batch.context_lens) + batch.num_steps - 1
+        lengths = batch.context_lens
+        if sharing:
+            pairs = zip(sharing.order, sharing.shared, strict=True)
+            lengths = [lengths[row] - blocks * self._cache.block_size for row, blocks in pairs]
+        longest = max(lengths) + batch.num_steps - 1
         width = 4
         while width * self._cache.block_size < longest:
             width *= 2
@@ -180,6 +203,8 @@ class FastRunner:
         graph.inputs.copy_(pinned(values, self._device), non_blocking=True)
 
     def _prompt_eager(self, batch: Batch) -> torch.Tensor:
+        if self._long_prompt.can_take(batch):
+            return self._long_prompt(batch)
         size = batch.num_tokens
         rows = rows_of(batch, self._cache.block_size, self._device)
         last = sampling_rows(batch)

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 
 from octavo_engine.config import MAX_DECODE_STEPS
-from octavo_engine.runner.fast.forward import forward_rows
+from octavo_engine.runner.fast.forward import Attend, forward_rows
 from octavo_engine.runner.fast.kernels import Advance
+from octavo_engine.runner.fast.shared import SharedRows, attend_shared
 from octavo_engine.runner.fast.step import FusedStep
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.filters import RowParams, draw
@@ -35,19 +36,26 @@ class DecodeGraph:
     """One decode step of up to `num_rows` rows over tables of `width` blocks; replayed, it goes on by itself.
 
     `inputs` is one int32 buffer, filled by one transfer: ids, positions, replied tokens and steps done, (rows,) each,
-    then the tables, (rows, width). Each replay appends its ids to `out` and moves ids and positions on. Rows that are
-    not in use write to the scratch block, which no sequence has. With `fused`, the persistent kernel computes it all.
+    then the tables, (rows, width), and with `shares` what SharedRows wants; the tables then begin after the shared
+    blocks. Each replay appends its ids to `out` and moves ids and positions on. Rows that are not in use write to the
+    scratch block, which no sequence has. With `fused`, the persistent kernel computes it all.
     """
 
     def __init__(
         self, w: FastWeights, cache: KVCache, num_rows: int, width: int, fused: FusedStep | None,
-        params: RowParams | None, pool: Pool,
+        params: RowParams | None, shared_width: int, pool: Pool,
     ) -> None:  # fmt: skip
         device = cache.data.device
         self.num_rows, self.width, self.params = num_rows, width, params
-        self.inputs = torch.zeros(num_rows * (4 + width), dtype=torch.int32, device=device)
-        self.inputs[4 * num_rows :] = cache.scratch_block
-        ids, positions, replied, step, tables = torch.split(self.inputs, [num_rows] * 4 + [num_rows * width])
+        sizes = [num_rows] * 4 + [num_rows * width]
+        sizes += [num_rows, num_rows + 1, num_rows + 1, num_rows * shared_width] if shared_width else []
+        self.inputs = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
+        ids, positions, replied, step, tables, *shared = torch.split(self.inputs, sizes)
+        tables.fill_(cache.scratch_block)
+        self._shared = None
+        if shared_width:
+            lengths, cu_rows, cu_tokens, shared_tables = shared
+            self._shared = SharedRows(lengths, cu_rows, cu_tokens, shared_tables.view(num_rows, shared_width))
         self._ids, self._positions, self._replied, self._tables = ids, positions, replied, tables.view(num_rows, width)
         self.out = torch.zeros(MAX_DECODE_STEPS, num_rows, dtype=torch.int32, device=device)
         self._state = (ids, positions, replied, step, self.out)
@@ -65,13 +73,19 @@ class DecodeGraph:
         if self._fused is not None:
             return self._fused(self._ids, self._positions, self._tables)
         size = self._cache.block_size
-        block = self._tables.gather(1, (self._positions // size).long()[:, None])[:, 0]
-        lengths = self._positions + 1
-        rows = Rows(self.num_rows, lengths, self._tables, lengths, lengths, 0, 0)
+        places = self._positions - self._shared.lengths if self._shared else self._positions
+        block = self._tables.gather(1, (places // size).long()[:, None])[:, 0]
         return forward_rows(
-            self._weights, self._cache, self._ids, self._positions, block * size + self._positions % size, None,
-            lambda q, fresh, pages: attend_paged(q, fresh, pages, rows, softmax_scale=self._weights.scale),
+            self._weights, self._cache, self._ids, self._positions, block * size + places % size, None,
+            self._attention(places + 1),
         )  # fmt: skip
+
+    def _attention(self, lengths: torch.Tensor) -> Attend:
+        tables, shared, scale = self._tables, self._shared, self._weights.scale
+        if shared is not None:
+            return lambda q, _, pages: attend_shared(q, pages, shared, lengths, tables, scale)
+        rows = Rows(self.num_rows, lengths, tables, lengths, lengths, 0, 0)
+        return lambda q, fresh, pages: attend_paged(q, fresh, pages, rows, softmax_scale=scale)
 
 
 class PromptGraph:

@@ -96,6 +96,38 @@ def rotary_to_cache(
 
 
 @triton.jit
+def _merge_kernel(
+    common, common_weights, own, own_weights, lengths, out, num_rows, HEADS: tl.constexpr, DIM: tl.constexpr
+):  # fmt: skip
+    row, head = tl.program_id(0), tl.program_id(1)
+    place = (row * HEADS + head) * DIM + tl.arange(0, DIM)
+    is_shared = tl.load(lengths + row) > 0
+    difference = tl.load(own_weights + row * HEADS + head) - tl.load(common_weights + head * num_rows + row)
+    share = tl.where(is_shared, 1 / (1 + tl.exp(difference)), 0.0)
+    first = tl.where(is_shared, tl.load(common + place).to(tl.float32), 0.0)
+    second = tl.load(own + place).to(tl.float32)
+    tl.store(out + place, (share * first + (1 - share) * second).to(out.dtype.element_ty))
+
+
+def merge_parts(
+    common: torch.Tensor,
+    common_weights: torch.Tensor,
+    own: torch.Tensor,
+    own_weights: torch.Tensor,
+    lengths: torch.Tensor,
+) -> torch.Tensor:
+    """Attention over two sets of keys from that over each, (rows, heads, dim), and the logarithms of their weights,
+    (heads, rows) and (rows, heads, 1); rows whose `lengths`, (rows,), are 0 have no first part.
+    """
+    rows, heads, dim = common.shape
+    out = torch.empty_like(common)
+    _merge_kernel[(rows, heads)](
+        common, common_weights, own.contiguous(), own_weights, lengths, out, rows, HEADS=heads, DIM=dim, num_warps=1
+    )
+    return out
+
+
+@triton.jit
 def _silu_mul_kernel(gate_up, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
