@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -28,7 +29,7 @@ T = TypeVar("T")
 Job = Callable[[], None]
 
 BETWEEN_STEPS_BYTES = 4 << 20
-"""So much is copied out of the pool or into it between two steps, which takes a millisecond or two; one block at least."""
+"""So much is copied out of the pool or into it between two steps, in a millisecond or two; one block at least."""
 
 CLOSE_S = 5.0
 ANSWER_S = 60.0  # a step of a large batch on a slow CPU may come first
@@ -66,14 +67,7 @@ class BlockKeeper:
         except (StoreError, OSError) as error:
             log.warning("disk: KV blocks are not kept: %s", error)
             return
-        self._tier = tier = loaded.engine.attach_disk(loaded.memory, self, Speeds(bytes_per_s))
-        self._num_at_once = max(1, BETWEEN_STEPS_BYTES // tier.block_bytes)
-        for _ in range(self._num_at_once):
-            self._buffers.put(bytearray(tier.block_bytes))
-        rows = self._writer.submit(self._known).result()
-        self._learn(rows)
-        tier.speeds.tokens_per_s = rows[0].tokens_per_s if rows else 0.0
-        log.info("disk: %d blocks for this model, read at %.0f MB/s", len(tier.stored), bytes_per_s / 1e6)
+        self._begin(loaded.engine.attach_disk(loaded.memory, self, Speeds(bytes_per_s)))
 
     async def close(self) -> None:
         """Write what is still to be written, within some seconds; the engine's thread must still run."""
@@ -104,6 +98,16 @@ class BlockKeeper:
         self._pinned = self._pinned.union(names) if is_pinned else self._pinned.difference(names)
         self._change(lambda disk: disk.index.pin(names, is_pinned))
 
+    def _begin(self, tier: DiskTier) -> None:
+        self._tier = tier
+        self._num_at_once = max(1, BETWEEN_STEPS_BYTES // tier.block_bytes)
+        for _ in range(self._num_at_once):
+            self._buffers.put(bytearray(tier.block_bytes))
+        rows = self._writer.submit(self._known).result()
+        self._learn(rows)
+        tier.speeds.tokens_per_s = rows[0].tokens_per_s if rows else 0.0
+        log.info("disk: %d blocks for this model, read at %.0f MB/s", len(tier.stored), tier.speeds.bytes_per_s / 1e6)
+
     def _learn(self, rows: Sequence[KVRow]) -> None:
         """These rows are in the table; one whose name is not that of its tokens, or of another size, is of no use."""
         for row in rows:
@@ -130,22 +134,29 @@ class BlockKeeper:
     # ---- in the reader thread ----
 
     def _read(self, load: EngineSequence, blocks: Sequence[StoredBlock]) -> None:
-        tier, names, seconds = self._attached, [], 0.0
+        times: list[float] = []
         try:
             for block in blocks:
-                data = self._buffers.get(timeout=ANSWER_S)
-                begin = time.perf_counter()
-                if not self._fill(data, block):
-                    self._buffers.put(data)
+                if not (seconds := self._pass_on(load, block)):
                     break
-                seconds += time.perf_counter() - begin
-                names.append(block.name)
-                self._post(partial(self._deliver, load, data))
+                times.append(seconds)
         finally:
-            self._post(partial(tier.end, load))
-        log.info("disk: %d of %d blocks read in %.3f s", len(names), len(blocks), seconds)
-        self._post(partial(tier.speeds.observe_load, len(names) * tier.block_bytes, seconds))
+            self._post(partial(self._attached.end, load))
+        log.info("disk: %d of %d blocks read in %.3f s", len(times), len(blocks), sum(times))
+        names, tier = [block.name for block in blocks[: len(times)]], self._attached
+        self._post(partial(tier.speeds.observe_load, len(times) * tier.block_bytes, sum(times)))
         self._change(lambda disk: disk.index.count_hits(names))
+
+    def _pass_on(self, load: EngineSequence, block: StoredBlock) -> float:
+        """Read a block and have it put into the pool; how many seconds the reading took, 0 if it cannot be had."""
+        data = self._buffers.get(timeout=ANSWER_S)
+        begin = time.perf_counter()
+        if not self._fill(data, block):
+            self._buffers.put(data)
+            return 0.0
+        seconds = time.perf_counter() - begin
+        self._post(partial(self._deliver, load, data))
+        return seconds
 
     def _fill(self, data: bytearray, block: StoredBlock) -> bool:
         """Read the content of a block; false if it went to make room, or cannot be trusted."""
@@ -214,6 +225,7 @@ class BlockKeeper:
         )
 
     def _close(self) -> None:
+        self._is_closed = True
         if self._disk is not None:
             self._disk.close()
 
@@ -225,8 +237,19 @@ class BlockKeeper:
         return self._tier
 
     def _submit(self, executor: ThreadPoolExecutor, work: Job) -> None:
-        if not self._is_closed:
-            executor.submit(_reporting, work)
+        with suppress(RuntimeError):  # the executor is shut down
+            executor.submit(self._do, work)
+
+    def _do(self, work: Job) -> None:
+        """A border: what goes wrong beside the engine stays beside it."""
+        if self._is_closed:
+            return
+        try:
+            work()
+        except StoreError as error:
+            log.warning("disk: the table of blocks cannot be written: %s", error)
+        except Exception:
+            log.exception("disk: work on KV blocks failed")
 
     def _change(self, change: Callable[[KVDisk], None]) -> None:
         """Have the writer thread change something of little weight in the table."""
@@ -253,11 +276,3 @@ def make_keeper(spec: HostSpec, post: Callable[[Job], None]) -> BlockKeeper | No
     if not settings.disk_cache_bytes or settings.enable_prefix_caching is False or is_echo(spec.model):
         return None
     return BlockKeeper(spec.paths.store_file, spec.paths.kv_dir, settings.disk_cache_bytes, post)
-
-
-def _reporting(work: Job) -> None:
-    """A border: what goes wrong beside the engine stays beside it."""
-    try:
-        work()
-    except Exception:
-        log.exception("disk: work on KV blocks failed")
