@@ -59,6 +59,13 @@ def test_damaged_blocks_are_computed_anew_and_the_log_says_so(asked: Home) -> No
     assert retold(asked)["text"] == damaged["text"]
 
 
+def test_a_question_that_is_not_stored_leaves_nothing_on_disk(asked: Home) -> None:
+    before = asked.json("engine", "disk", "--json")["blocks"]
+    asked.json("--json", "-n", "What is the tallest mountain of Japan? Please tell me in one sentence.", *GREEDY)
+    asked.run("engine", "stop")
+    assert asked.json("engine", "disk", "--json")["blocks"] == before
+
+
 def next_turn(home: Home) -> Any:
     return home.json("--json", "-c", NEXT, *GREEDY)
 

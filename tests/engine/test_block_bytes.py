@@ -62,12 +62,29 @@ def test_the_logits_after_a_load_are_those_of_a_warm_run(name: str, dtype: torch
     assert files.reads
 
 
-def start(model: PreTrainedModel, files: MemoryFiles) -> Loaded:
+def test_a_model_in_another_dtype_or_with_other_blocks_finds_nothing() -> None:
+    register()
+    model = build(*ARCHITECTURES["llama"], ATTENTION_NAME)
+    files = MemoryFiles()
+    ask(start(model, files), files, PROMPT)
+    files.serve()
+    torch.nn.Module.to(model, torch.bfloat16)
+    ask(start(model, files), files, PROMPT)
+    torch.nn.Module.to(model, torch.float32)
+    ask(start(model, files, block_size=32), files, PROMPT)
+    assert files.reads == []
+    ask(start(model, files), files, PROMPT)
+    assert len(files.reads) == 1
+
+
+def start(model: PreTrainedModel, files: MemoryFiles, *, block_size: int = 16) -> Loaded:
     words = {f"w{number}": number for number in range(128)}
     tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="w0"))
     )
-    loaded = build_engine(model, tokenizer, EngineConfig(kv_cache_memory_bytes=1 << 22), name="tiny")
+    loaded = build_engine(
+        model, tokenizer, EngineConfig(kv_cache_memory_bytes=1 << 22, block_size=block_size), name="tiny"
+    )
     assert loaded.memory is not None
     files.attach(loaded.engine, loaded.memory)
     return loaded

@@ -7,6 +7,8 @@ from octavo.errors import RequestRejectedError
 from octavo.host_lock import reap
 from octavo.paths import Paths
 from octavo_data import Chat, Store, Turn, TurnCounts, TurnStatus, TurnTimings
+from octavo_data.kv_disk import KVDisk
+from octavo_data.kv_files import KVFolder
 from octavo_data.titles import first_words
 from octavo_engine.events import Finished
 from octavo_engine.messages import Message, Prompt
@@ -88,6 +90,11 @@ def end(store: Store, ending: Ending) -> None:
 def reap_all(store: Store, paths: Paths, own_name: str) -> int:
     """Close the turns of dead hosts; with our name they are those of one before us, for we hold its lock."""
     return store.interrupt_turns(own_name) + reap(store, paths)
+
+
+def clear_disk(store: Store, paths: Paths) -> None:
+    """Remove the KV blocks of the time when the settings still wanted some. Raises StoreError."""
+    KVDisk(store, KVFolder(paths.kv_dir), 0).clear()
 
 
 def busy_error() -> RequestRejectedError:

@@ -11,7 +11,7 @@ from typing import Any
 
 from octavo.errors import HostError, OctavoError
 from octavo.host.block_keeper import make_keeper
-from octavo.host.bookkeeping import reap_all
+from octavo.host.bookkeeping import clear_disk, reap_all
 from octavo.host.connection import Connection
 from octavo.host.engine_thread import EngineThread
 from octavo.host.loading import explain, load
@@ -216,6 +216,8 @@ class Host:
         """Close the turns of hosts that died, one of our own name among them."""
         try:
             num_turns = await self._store.run(reap_all, self._spec.paths, self._spec.key)
+            if not self._spec.settings.disk_cache_bytes:
+                await self._store.run(clear_disk, self._spec.paths)
         except StoreError as error:
             log.warning("turns of hosts that died cannot be closed: %s", error)
         else:
