@@ -94,6 +94,10 @@ class DiskTier:
         """Whether a load that was begun for this request is on its way."""
         return sequence in self._loads.values()
 
+    def is_on_its_way(self, load: Sequence) -> bool:
+        """Whether somebody still waits for a load; may be asked from any thread."""
+        return load in self._loads
+
     def fetch(self, sequence: Sequence, match: Match) -> bool:
         """Begin to load what the disk has of a prompt beyond its match in the pool; false if there is nothing to gain.
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -132,6 +133,23 @@ def test_no_more_is_read_than_may_be_copied_between_two_steps(
         assert run.num_jobs == 2
         assert run.ask("other", [3] * 9) == alone([3] * 9)
         assert run.stage.usage("next")[0] == len(said) - 1
+
+
+def test_a_load_that_gave_way_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = history(tmp_path)
+    monkeypatch.setattr(block_keeper, "BETWEEN_STEPS_BYTES", 64)
+    caplog.set_level(logging.INFO)
+    with kept_run(tmp_path) as run:
+        run.stage.add("next", [*said, 3], 8)
+        run.stage.step()
+        disk = run.stage.scheduler.disk
+        assert disk is not None
+        assert disk.give_way()
+        assert run.ask("other", [3] * 9) == alone([3] * 9)
+    assert any(re.match(r"disk: [0-3] of 16 blocks read", record.getMessage()) for record in caplog.records)
+    assert run.stage.usage("next")[0] == 0
 
 
 def test_a_pool_that_takes_no_block_costs_a_prefill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

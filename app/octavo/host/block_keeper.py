@@ -137,7 +137,7 @@ class BlockKeeper:
         times: list[float] = []
         try:
             for block in blocks:
-                if not (seconds := self._pass_on(load, block)):
+                if not self._attached.is_on_its_way(load) or not (seconds := self._pass_on(load, block)):
                     break
                 times.append(seconds)
         finally:
