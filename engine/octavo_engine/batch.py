@@ -43,7 +43,10 @@ class Batch:
         self.samples.append(end == len(sequence.token_ids))
         self.token_ids.extend(sequence.token_ids[start:end])
         self.positions.extend(range(start, end))
-        self.slots.extend(table[p // block_size] * block_size + p % block_size for p in range(start, end))
+        for block in range(start // block_size, -(-end // block_size)):  # runs of slots, since prompts are long
+            low, high = max(start, block * block_size), min(end, (block + 1) * block_size)
+            shift = (table[block] - block) * block_size
+            self.slots.extend(range(low + shift, high + shift))
 
     @property
     def num_tokens(self) -> int:

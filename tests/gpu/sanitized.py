@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from octavo_engine.runner.fast.kernels import Advance, rms_norm, rotary_to_cache, silu_mul
+from octavo_engine.runner.fast.kernels import Advance, merge_parts, rms_norm, rotary_to_cache, silu_mul
 from octavo_engine.runner.fast.step import FusedStep, StepKernels
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache, KVShape
@@ -78,6 +78,9 @@ def launches(device: torch.device) -> Launches:
     )
     yield "decode step", lambda: fused(ids, positions, tables)
     yield "advance, greedy", lambda: advance(logits, None, state)
+    lengths = torch.tensor([0, 4], dtype=torch.int32).to(device)
+    part, weights = torch.randn(rows, HEADS, DIM).bfloat16().to(device), torch.randn(rows, HEADS).to(device)
+    yield "merge of two parts", lambda: merge_parts(part, weights.T.contiguous(), part, weights, lengths)
     yield "advance, drawn", lambda: advance(logits, ids.clone(), state)
 
 
