@@ -223,9 +223,10 @@ scripts, Chinese, Japanese, Yi, Korean. As the inside of a character class; anot
 def _spaced(column: str) -> str:
     """The text with a space on each side of such characters; cut into pieces first, for substr() counts from the start.
 
-    SQLite's functions end at a NUL, so what is behind one stays as it is.
+    SQLite's functions end at a NUL, so what is behind one stays as it is. Plain ASCII, which has as many bytes as
+    characters, is told apart at once.
     """
-    return f"""CASE WHEN {column} GLOB '*[{UNSPACED}]*' THEN (
+    return f"""CASE WHEN length(CAST({column} AS BLOB)) > length({column}) AND {column} GLOB '*[{UNSPACED}]*' THEN (
         WITH RECURSIVE
         pieces(piece, rest) AS (
             SELECT substr({column}, 1, 256), substr({column}, 257)

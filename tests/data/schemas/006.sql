@@ -60,23 +60,23 @@ CREATE TABLE kv_blocks (
     last_use INTEGER NOT NULL,
     is_pinned INTEGER NOT NULL DEFAULT 0 CHECK (is_pinned IN (0, 1))
 );
-INSERT INTO migrations (name, applied_at) VALUES ('m001_chats_and_turns', 1795980390452);
-INSERT INTO migrations (name, applied_at) VALUES ('m002_what_a_turn_was_asked_with', 1795980390459);
-INSERT INTO migrations (name, applied_at) VALUES ('m003_shelves', 1795980390460);
-INSERT INTO migrations (name, applied_at) VALUES ('m004_search', 1795980390466);
-INSERT INTO migrations (name, applied_at) VALUES ('m005_kv_blocks', 1795980390467);
-INSERT INTO migrations (name, applied_at) VALUES ('m006_search_in_scripts_without_spaces', 1795980390469);
-INSERT INTO chats (id, title, model, system, created_at, updated_at, tip_id, is_pinned, archived_at, trashed_at) VALUES ('01m8mcbw3nfdw51qzwftyw3ee8', 'Rivers', 'smollm2-135m', 'Be brief.', 1795980390517, 1795980390530, '01m8mcbw3x3j09rdzzg95h76ek', 1, NULL, NULL);
-INSERT INTO chats (id, title, model, system, created_at, updated_at, tip_id, is_pinned, archived_at, trashed_at) VALUES ('01m8mcbw42t65qr0hkrjhermn8', 'Half a chat', 'echo', '', 1795980390530, 1795980390530, '01m8mcbw42t65qr0hkrjhermn9', 0, 1795980390532, NULL);
-INSERT INTO chats (id, title, model, system, created_at, updated_at, tip_id, is_pinned, archived_at, trashed_at) VALUES ('01m8mcbw44ra1n12chf8e4d5dg', 'Empty', 'smollm2-135m', '', 1795980390532, 1795980390532, NULL, 0, NULL, NULL);
-INSERT INTO chats (id, title, model, system, created_at, updated_at, tip_id, is_pinned, archived_at, trashed_at) VALUES ('01m8mcbw44ra1n12chf8e4d5dh', 'Thrown away', 'smollm2-135m', '', 1795980390532, 1795980390532, NULL, 0, NULL, 1795980390532);
-INSERT INTO turns (id, chat_id, parent_id, depth, prompt, reply, status, stop_reason, error, host, kept_tokens, prompt_ids, reply_ids, prompt_tokens, cached_tokens, computed_tokens, completion_tokens, queue_ms, first_token_ms, total_ms, tokens_per_s, created_at, ended_at, model, template, template_hash, number) VALUES ('01m8mcbw3tr2ze09csvmer1e97', '01m8mcbw3nfdw51qzwftyw3ee8', NULL, 1, 'Which river is longest?', 'The Nile, it''s said.', 'done', 'stop', '', 'h-1', 0, X'0100000002000000', X'0500000006000000', 5, 2, 3, 2, 0.5, 20.25, 120.0, 33.4, 1795980390522, 1795980390523, 'smollm2-135m', NULL, NULL, 30131550934794240);
-INSERT INTO turns (id, chat_id, parent_id, depth, prompt, reply, status, stop_reason, error, host, kept_tokens, prompt_ids, reply_ids, prompt_tokens, cached_tokens, computed_tokens, completion_tokens, queue_ms, first_token_ms, total_ms, tokens_per_s, created_at, ended_at, model, template, template_hash, number) VALUES ('01m8mcbw3w7mp1cpx1yymvr4hg', '01m8mcbw3nfdw51qzwftyw3ee8', '01m8mcbw3tr2ze09csvmer1e97', 2, 'And 最長の川は?', 'O Amazonas 🌊
-', 'done', 'stop', '', 'h-1', 4, X'07000000', X'0500000006000000', 5, 2, 3, 2, 0.5, 20.25, 120.0, 33.4, 1795980390524, 1795980390524, 'smollm2-135m', NULL, NULL, 30131550934794241);
-INSERT INTO turns (id, chat_id, parent_id, depth, prompt, reply, status, stop_reason, error, host, kept_tokens, prompt_ids, reply_ids, prompt_tokens, cached_tokens, computed_tokens, completion_tokens, queue_ms, first_token_ms, total_ms, tokens_per_s, created_at, ended_at, model, template, template_hash, number) VALUES ('01m8mcbw3x3j09rdzzg95h76ek', '01m8mcbw3nfdw51qzwftyw3ee8', '01m8mcbw3tr2ze09csvmer1e97', 2, 'And in Asia?', 'The Yangtze.', 'done', 'stop', '', 'h-1', 3, X'08000000', X'0500000006000000', 5, 2, 3, 2, 0.5, 20.25, 120.0, 33.4, 1795980390525, 1795980390530, 'smollm2-135m', 'geography', 'f00d', 30131550934794242);
-INSERT INTO turns (id, chat_id, parent_id, depth, prompt, reply, status, stop_reason, error, host, kept_tokens, prompt_ids, reply_ids, prompt_tokens, cached_tokens, computed_tokens, completion_tokens, queue_ms, first_token_ms, total_ms, tokens_per_s, created_at, ended_at, model, template, template_hash, number) VALUES ('01m8mcbw42t65qr0hkrjhermn9', '01m8mcbw42t65qr0hkrjhermn8', NULL, 1, 'Tell a story.', 'Once upon', 'interrupted', 'interrupted', '', 'dead', 0, X'FFFFFFFF', X'0000000009000000', 1, 0, 0, 2, 0.0, 0.0, 0.0, 0.0, 1795980390530, 1795980390531, 'echo', NULL, NULL, 30131550934794243);
-INSERT INTO tags (chat_id, tag) VALUES ('01m8mcbw3nfdw51qzwftyw3ee8', 'geography');
-INSERT INTO tags (chat_id, tag) VALUES ('01m8mcbw3nfdw51qzwftyw3ee8', 'water');
+INSERT INTO migrations (name, applied_at) VALUES ('m001_chats_and_turns', 1795980969420);
+INSERT INTO migrations (name, applied_at) VALUES ('m002_what_a_turn_was_asked_with', 1795980969423);
+INSERT INTO migrations (name, applied_at) VALUES ('m003_shelves', 1795980969424);
+INSERT INTO migrations (name, applied_at) VALUES ('m004_search', 1795980969425);
+INSERT INTO migrations (name, applied_at) VALUES ('m005_kv_blocks', 1795980969430);
+INSERT INTO migrations (name, applied_at) VALUES ('m006_search_in_scripts_without_spaces', 1795980969431);
+INSERT INTO chats (id, title, model, system, created_at, updated_at, tip_id, is_pinned, archived_at, trashed_at) VALUES ('01m8mcxhfewmacsknrp27bd41f', 'Rivers', 'smollm2-135m', 'Be brief.', 1795980969454, 1795980969457, '01m8mcxhfhn20d9rq11yvpmbv3', 1, NULL, NULL);
+INSERT INTO chats (id, title, model, system, created_at, updated_at, tip_id, is_pinned, archived_at, trashed_at) VALUES ('01m8mcxhfhn20d9rq11yvpmbv4', 'Half a chat', 'echo', '', 1795980969457, 1795980969457, '01m8mcxhfhn20d9rq11yvpmbv5', 0, 1795980969458, NULL);
+INSERT INTO chats (id, title, model, system, created_at, updated_at, tip_id, is_pinned, archived_at, trashed_at) VALUES ('01m8mcxhfj02vy6s71mrznz1d1', 'Empty', 'smollm2-135m', '', 1795980969458, 1795980969458, NULL, 0, NULL, NULL);
+INSERT INTO chats (id, title, model, system, created_at, updated_at, tip_id, is_pinned, archived_at, trashed_at) VALUES ('01m8mcxhfkxwd8cmr40t8wa1ja', 'Thrown away', 'smollm2-135m', '', 1795980969459, 1795980969459, NULL, 0, NULL, 1795980969459);
+INSERT INTO turns (id, chat_id, parent_id, depth, prompt, reply, status, stop_reason, error, host, kept_tokens, prompt_ids, reply_ids, prompt_tokens, cached_tokens, computed_tokens, completion_tokens, queue_ms, first_token_ms, total_ms, tokens_per_s, created_at, ended_at, model, template, template_hash, number) VALUES ('01m8mcxhffkf58sg9h6b1c2sr2', '01m8mcxhfewmacsknrp27bd41f', NULL, 1, 'Which river is longest?', 'The Nile, it''s said.', 'done', 'stop', '', 'h-1', 0, X'0100000002000000', X'0500000006000000', 5, 2, 3, 2, 0.5, 20.25, 120.0, 33.4, 1795980969455, 1795980969455, 'smollm2-135m', NULL, NULL, 30131560648802304);
+INSERT INTO turns (id, chat_id, parent_id, depth, prompt, reply, status, stop_reason, error, host, kept_tokens, prompt_ids, reply_ids, prompt_tokens, cached_tokens, computed_tokens, completion_tokens, queue_ms, first_token_ms, total_ms, tokens_per_s, created_at, ended_at, model, template, template_hash, number) VALUES ('01m8mcxhfgc3w1z8nfx9zgrsy4', '01m8mcxhfewmacsknrp27bd41f', '01m8mcxhffkf58sg9h6b1c2sr2', 2, 'And 最長の川は?', 'O Amazonas 🌊
+', 'done', 'stop', '', 'h-1', 4, X'07000000', X'0500000006000000', 5, 2, 3, 2, 0.5, 20.25, 120.0, 33.4, 1795980969456, 1795980969456, 'smollm2-135m', NULL, NULL, 30131560648802305);
+INSERT INTO turns (id, chat_id, parent_id, depth, prompt, reply, status, stop_reason, error, host, kept_tokens, prompt_ids, reply_ids, prompt_tokens, cached_tokens, computed_tokens, completion_tokens, queue_ms, first_token_ms, total_ms, tokens_per_s, created_at, ended_at, model, template, template_hash, number) VALUES ('01m8mcxhfhn20d9rq11yvpmbv3', '01m8mcxhfewmacsknrp27bd41f', '01m8mcxhffkf58sg9h6b1c2sr2', 2, 'And in Asia?', 'The Yangtze.', 'done', 'stop', '', 'h-1', 3, X'08000000', X'0500000006000000', 5, 2, 3, 2, 0.5, 20.25, 120.0, 33.4, 1795980969457, 1795980969457, 'smollm2-135m', 'geography', 'f00d', 30131560648802306);
+INSERT INTO turns (id, chat_id, parent_id, depth, prompt, reply, status, stop_reason, error, host, kept_tokens, prompt_ids, reply_ids, prompt_tokens, cached_tokens, computed_tokens, completion_tokens, queue_ms, first_token_ms, total_ms, tokens_per_s, created_at, ended_at, model, template, template_hash, number) VALUES ('01m8mcxhfhn20d9rq11yvpmbv5', '01m8mcxhfhn20d9rq11yvpmbv4', NULL, 1, 'Tell a story.', 'Once upon', 'interrupted', 'interrupted', '', 'dead', 0, X'FFFFFFFF', X'0000000009000000', 1, 0, 0, 2, 0.0, 0.0, 0.0, 0.0, 1795980969457, 1795980969458, 'echo', NULL, NULL, 30131560648802307);
+INSERT INTO tags (chat_id, tag) VALUES ('01m8mcxhfewmacsknrp27bd41f', 'geography');
+INSERT INTO tags (chat_id, tag) VALUES ('01m8mcxhfewmacsknrp27bd41f', 'water');
 INSERT INTO kv_blocks (name, fingerprint, parent, depth, token_ids, num_tokens, file, offset, num_bytes, checksum, tokens_per_s, hits, last_use, is_pinned) VALUES (X'6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E6E', 'a model', X'7070707070707070707070707070707070707070707070707070707070707070', 1, X'010000000200000005000000', 3, '6e.kv', 80, 4096, X'6363636363636363636363636363636363636363636363636363636363636363', 0.0, 0, 1800000000000, 0);
 CREATE INDEX chats_by_activity ON chats(updated_at DESC, id DESC);
 CREATE INDEX running_turns ON turns(host) WHERE status = 'running';
@@ -91,7 +91,7 @@ CREATE UNIQUE INDEX turns_by_number ON turns(number);
 CREATE INDEX kv_blocks_by_parent ON kv_blocks(parent);
 CREATE INDEX kv_blocks_by_fingerprint ON kv_blocks(fingerprint);
 CREATE INDEX kv_blocks_by_use ON kv_blocks(is_pinned, last_use, depth DESC, num_bytes, hits);
-CREATE VIEW searchable AS SELECT number, CASE WHEN prompt GLOB '*[฀-႟ក-៿ᥐ-᧟ᨠ-᪯⺀-꓏ꩠ-꫟가-퟿豈-﫿ｦ-ￜ𠀀-𿿿]*' THEN (
+CREATE VIEW searchable AS SELECT number, CASE WHEN length(CAST(prompt AS BLOB)) > length(prompt) AND prompt GLOB '*[฀-႟ក-៿ᥐ-᧟ᨠ-᪯⺀-꓏ꩠ-꫟가-퟿豈-﫿ｦ-ￜ𠀀-𿿿]*' THEN (
         WITH RECURSIVE
         pieces(piece, rest) AS (
             SELECT substr(prompt, 1, 256), substr(prompt, 257)
@@ -100,7 +100,7 @@ CREATE VIEW searchable AS SELECT number, CASE WHEN prompt GLOB '*[฀-႟ក-៿
         numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 256)
         SELECT group_concat(iif(char GLOB '[฀-႟ក-៿ᥐ-᧟ᨠ-᪯⺀-꓏ꩠ-꫟가-퟿豈-﫿ｦ-ￜ𠀀-𿿿]', ' ' || char || ' ', char), '')
         FROM (SELECT substr(piece, n, 1) AS char FROM pieces CROSS JOIN numbers WHERE n <= length(piece))
-    ) ELSE prompt END AS prompt, CASE WHEN reply GLOB '*[฀-႟ក-៿ᥐ-᧟ᨠ-᪯⺀-꓏ꩠ-꫟가-퟿豈-﫿ｦ-ￜ𠀀-𿿿]*' THEN (
+    ) ELSE prompt END AS prompt, CASE WHEN length(CAST(reply AS BLOB)) > length(reply) AND reply GLOB '*[฀-႟ក-៿ᥐ-᧟ᨠ-᪯⺀-꓏ꩠ-꫟가-퟿豈-﫿ｦ-ￜ𠀀-𿿿]*' THEN (
         WITH RECURSIVE
         pieces(piece, rest) AS (
             SELECT substr(reply, 1, 256), substr(reply, 257)
