@@ -100,6 +100,7 @@ class ModelRunner(Protocol):
 
         On a device with a queue of its own everything is put there; elsewhere nothing is computed before `wait`, so
         that what is known of the step before can be told first. The engine has one step in flight at most, and changes
-        neither the batch nor its sequences' ids and tables before `wait` returned.
+        neither the batch nor its sequences' ids and tables before `wait` returned. Either call raises DeviceMemoryError
+        for a batch that is too large, and may be asked again for the same tokens, in this or another batch.
         """
         ...

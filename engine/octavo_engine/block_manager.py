@@ -243,7 +243,8 @@ class BlockManager:
         return Match(tuple(blocks), tuple(digests), *partial, num_tokens=len(blocks) * size + partial[1])
 
     def _num_missing(self, sequence: Sequence, num_tokens: int) -> int:
-        return self.num_blocks_for(sequence.num_computed + num_tokens) - len(sequence.block_table)
+        """Blocks to append for so many more tokens; a step that is run again left some behind, perhaps too many."""
+        return max(0, self.num_blocks_for(sequence.num_computed + num_tokens) - len(sequence.block_table))
 
     def _is_worth_taking(self, block: int, num_tokens: int, num_missing: int) -> bool:
         """Whether a partial hit saves enough for its copy, or all that is missing, or needs no copy at all."""

@@ -24,6 +24,17 @@ def num_ids(runner: ModelRunner) -> int:
     return runner.vocabulary if isinstance(runner, HasVocabulary) else MAX_IDS
 
 
+def check_length(num_prompt_tokens: int, max_model_len: int, num_pool_tokens: int) -> None:
+    """Raise RequestRefusedError for a prompt that could never run, with the three sizes in tokens."""
+    if num_prompt_tokens == 0:
+        raise RequestRefusedError("the prompt is empty; it needs at least one token")
+    if num_prompt_tokens >= max_model_len or num_prompt_tokens >= num_pool_tokens:
+        raise RequestRefusedError(
+            f"the prompt has {num_prompt_tokens} tokens and its reply needs room too; "
+            f"the context holds {max_model_len} and the KV pool {num_pool_tokens}"
+        )
+
+
 def check_ids(token_ids: SequenceOf[int], limit: int) -> None:
     """Raise RequestRefusedError for an id outside 0 to `limit` - 1: it would fail the step, its neighbours with it."""
     if min(token_ids) < 0 or max(token_ids) >= limit:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 
-from octavo_engine.batch import ModelRunner, Said
+from octavo_engine.batch import Batch, ModelRunner, Said
 from octavo_engine.checks import check_fork, check_ids, num_ids
 from octavo_engine.detokenizer import Decode
 from octavo_engine.disk_tier import BlockFiles, BlockMemory, DiskTier
-from octavo_engine.errors import RequestRefusedError
+from octavo_engine.errors import DeviceMemoryError, RequestRefusedError
 from octavo_engine.events import Event, StopReason
 from octavo_engine.flight import Flight
 from octavo_engine.params import SamplingParams
@@ -18,6 +18,7 @@ from octavo_engine.replies import Replies
 from octavo_engine.scheduler import Scheduler
 from octavo_engine.sequence import Sequence
 from octavo_engine.speeds import Speeds
+from octavo_engine.step_limits import describe_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +229,16 @@ class Engine:
             return [], []
         try:
             output = flight.land()
+        except DeviceMemoryError as error:
+            is_over = not self._scheduler.retry(flight.batch)
+            return [], self._fail(flight.batch, describe_failure(flight.batch, error)) if is_over else []
         except Exception as error:  # a border: one bad step must not take the other chats along
-            self._scheduler.fail(flight.batch)
-            return [], self._replies.end_all(flight.batch.sequences, StopReason.FAILED, repr(error))
+            return [], self._fail(flight.batch, repr(error))
         return self._scheduler.advance(flight.batch, output), []
+
+    def _fail(self, batch: Batch, error: str) -> list[Event]:
+        self._scheduler.fail(batch)
+        return self._replies.end_all(batch.sequences, StopReason.FAILED, error)
 
 
 def reply_ids(request_id: str, n: int) -> list[str]:

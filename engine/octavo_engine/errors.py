@@ -23,3 +23,7 @@ class MemoryShortError(ModelError):
 
 class ChatFormatError(EngineError):
     """A chat template refuses the messages it was given."""
+
+
+class DeviceMemoryError(EngineError):
+    """A step needs more memory than the device has left; a smaller one may fit."""

@@ -4,6 +4,7 @@ import logging
 
 from octavo_engine.batch import Batch, ModelRunner, PendingStep, StepOutput
 from octavo_engine.checks import check_output
+from octavo_engine.errors import DeviceMemoryError
 
 log = logging.getLogger(__name__)
 
@@ -40,5 +41,6 @@ class Flight:
         return self._outcome
 
     def _fail(self, error: Exception) -> None:
-        log.error("a step of %d rows failed", len(self.batch.sequences), exc_info=error)
+        if not isinstance(error, DeviceMemoryError):  # of which more is known where the step is taken in
+            log.error("a step of %d rows failed", len(self.batch.sequences), exc_info=error)
         self._outcome = error

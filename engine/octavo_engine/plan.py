@@ -4,7 +4,11 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from octavo_engine.batch import Batch
+from octavo_engine.block_manager import BlockManager
 from octavo_engine.sequence import Sequence
+
+FEW_ROWS = 4
+"""Up to so many rows a step is short, and all of `num_decode_steps` are taken at once; half of them with more rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,18 @@ def add_prefills(batch: Batch, sequences: list[Sequence], max_num_tokens: int, b
         if share:
             batch.add(sequence, share, block_size)
             budget -= share
+
+
+def add_steps(batch: Batch, num_decode_steps: int, manager: BlockManager) -> None:
+    """Let rows that all decode go on for several steps, while none of them surely ends and blocks are left."""
+    if num_decode_steps == 1 or not batch.is_decode or not batch.sequences:
+        return
+    wanted = num_decode_steps if len(batch.sequences) <= FEW_ROWS else max(num_decode_steps // 2, 1)
+    steps = min(wanted, *map(num_left, batch.sequences))
+    if steps > 1 and manager.can_extend(batch.sequences, steps):
+        for sequence in batch.sequences:
+            manager.extend(sequence, steps)
+        batch.num_steps = steps
 
 
 def num_left(sequence: Sequence) -> int:

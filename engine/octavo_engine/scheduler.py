@@ -6,11 +6,12 @@ from operator import attrgetter
 
 from octavo_engine.batch import Batch, Said, StepOutput
 from octavo_engine.block_manager import BlockManager, Match
+from octavo_engine.checks import check_length
 from octavo_engine.config import DEFAULT_BATCHED_TOKENS, EngineConfig
 from octavo_engine.disk_tier import DiskTier
-from octavo_engine.errors import RequestRefusedError
-from octavo_engine.plan import Plan, add_decodes, add_prefills, num_left
+from octavo_engine.plan import Plan, add_decodes, add_prefills, add_steps
 from octavo_engine.sequence import Sequence, SequenceState
+from octavo_engine.step_limits import StepLimits
 from octavo_engine.waiting import MIN_SHARED_GAIN, WaitingQueue
 
 MAX_PARTIAL_PREFILLS = 4
@@ -18,9 +19,6 @@ MAX_PARTIAL_PREFILLS = 4
 
 PERSON = 0
 """The priority of a person's request; background work has larger numbers."""
-
-FEW_ROWS = 4
-"""Up to so many rows a step is short, and all of `num_decode_steps` are taken at once; half of them with more rows."""
 
 
 class Scheduler:
@@ -40,7 +38,9 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.disk: DiskTier | None = None
         self._stalled: tuple[Sequence | None, int] = None, 0
+        self._limits = StepLimits(self.max_num_seqs, self.max_num_batched_tokens, manager.block_size)
         self._in_flight = Batch()  # empty when nothing is
+        self._next = Plan()
 
     @property
     def has_work(self) -> bool:
@@ -53,14 +53,7 @@ class Scheduler:
 
     def check(self, num_prompt_tokens: int) -> None:
         """Raise RequestRefusedError for a prompt that could never run, with the three sizes in tokens."""
-        pool = self.manager.pool.num_blocks * self.manager.block_size
-        if num_prompt_tokens == 0:
-            raise RequestRefusedError("the prompt is empty; it needs at least one token")
-        if num_prompt_tokens >= self.max_model_len or num_prompt_tokens >= pool:
-            raise RequestRefusedError(
-                f"the prompt has {num_prompt_tokens} tokens and its reply needs room too; "
-                f"the context holds {self.max_model_len} and the KV pool {pool}"
-            )
+        check_length(num_prompt_tokens, self.max_model_len, self.manager.pool.num_blocks * self.manager.block_size)
 
     def add(self, sequence: Sequence) -> None:
         self.check(sequence.num_prompt)
@@ -89,14 +82,16 @@ class Scheduler:
         planned, since planning gives blocks to others.
         """
         assert not self._in_flight.sequences, "a step is planned while another is in flight"
-        plan = Plan()
+        plan, self._next = self._next, Plan()
+        while len(self.running) > self._limits.num_rows:
+            self._preempt(self.running[-1], plan)
         self._make_way(plan)
         decoding = [s for s in self.running if s.is_decoding]
         self._plan_decodes(plan, decoding)
         prefills = [s for s in self.running if not s.is_decoding]
         self._admit(plan, prefills)
-        add_prefills(plan.batch, prefills, self.max_num_batched_tokens, self.manager.block_size)
-        self._plan_steps(plan.batch)
+        add_prefills(plan.batch, prefills, self._limits.num_tokens, self.manager.block_size)
+        add_steps(plan.batch, self.num_decode_steps, self.manager)
         self._in_flight = plan.batch
         return plan
 
@@ -106,6 +101,7 @@ class Scheduler:
         A sequence that ended while the step ran leaves now, without its ids.
         """
         self._land(batch)
+        self._limits.relax()
         said: list[Said] = []
         number, width = -1, sum(batch.samples)
         for sequence, num_tokens, samples in zip(batch.sequences, batch.query_lens, batch.samples, strict=True):
@@ -127,6 +123,24 @@ class Scheduler:
         for sequence in batch.sequences:
             self.manager.release(sequence, keep_tail=False)
             self.finish(sequence)
+
+    def retry(self, batch: Batch) -> bool:
+        """Take in a step that found no memory: it counts for nothing, the next are smaller; false where none can be.
+
+        Rows that it should have begun with a copy wait again, since the copy may not have been made.
+        """
+        if not self._limits.shrink(batch):
+            return False
+        self._land(batch)
+        copied = {made for _, made in batch.copies}
+        for sequence in reversed(batch.sequences):
+            if not copied.isdisjoint(sequence.block_table):
+                self.manager.release(sequence, keep_tail=False)
+                if sequence.state is SequenceState.RUNNING:
+                    self._preempt(sequence, self._next)
+            if sequence.state is SequenceState.FINISHED:
+                self.finish(sequence)
+        return True
 
     def _land(self, batch: Batch) -> None:
         assert batch is self._in_flight
@@ -158,7 +172,7 @@ class Scheduler:
 
     @property
     def _is_full(self) -> bool:
-        return len(self.running) >= self.max_num_seqs
+        return len(self.running) >= self._limits.num_rows
 
     def _run(self, sequence: Sequence) -> None:
         sequence.state = SequenceState.RUNNING
@@ -248,7 +262,7 @@ class Scheduler:
         It gets a token in this very step, as EngineConfig leaves one for each running sequence: so its copies and its
         first row run together or fail together.
         """
-        budget = self.max_num_batched_tokens - batch.num_tokens
+        budget = self._limits.num_tokens - batch.num_tokens
         is_filled = sum(s.num_uncomputed for s in prefills) >= budget and len(prefills) >= MAX_PARTIAL_PREFILLS
         return not self._is_full and not is_filled
 
@@ -283,14 +297,3 @@ class Scheduler:
             if self.running or self._loads or not self.manager.yield_pin():
                 return False
         return True
-
-    def _plan_steps(self, batch: Batch) -> None:
-        """Let rows that all decode go on for several steps, while none of them surely ends and blocks are left."""
-        if self.num_decode_steps == 1 or not batch.is_decode or not batch.sequences:
-            return
-        wanted = self.num_decode_steps if len(batch.sequences) <= FEW_ROWS else max(self.num_decode_steps // 2, 1)
-        steps = min(wanted, *(num_left(sequence) for sequence in batch.sequences))
-        if steps > 1 and self.manager.can_extend(batch.sequences, steps):
-            for sequence in batch.sequences:
-                self.manager.extend(sequence, steps)
-            batch.num_steps = steps

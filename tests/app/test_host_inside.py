@@ -26,7 +26,9 @@ from octavo.protocol import Accepted, Notice, Submit, TurnDelta, TurnFinished, T
 from octavo.session import SessionState, StateChanged
 from octavo.wire import pack, read_body
 from octavo_data import Store, StoreWriteError, Turn, TurnStatus
+from octavo_engine.batch import Batch, PendingStep
 from octavo_engine.echo import load_echo
+from octavo_engine.errors import DeviceMemoryError
 from octavo_engine.events import StopReason
 from octavo_engine.loaded import Loaded, LoadStep, OnLoadStep
 from octavo_engine.params import SamplingParams
@@ -182,6 +184,24 @@ async def test_one_failed_step_fails_its_turn_alone(monkeypatch: pytest.MonkeyPa
         assert "ZeroDivisionError" in finished.error
         monkeypatch.setattr(loaded.engine._runner, "launch", launch)
         assert "".join([text async for text in client.submit("Hello.").text()]) == "Hello."
+
+
+async def test_a_question_too_large_for_the_memory_in_one_step_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    loaded = load_echo()
+    launch = loaded.engine._runner.launch
+
+    def find_no_memory(batch: Batch) -> PendingStep:
+        sizes.append(batch.num_tokens)
+        if batch.num_tokens > 40:
+            raise DeviceMemoryError("nothing is free")
+        return launch(batch)
+
+    monkeypatch.setattr(loaded.engine._runner, "launch", find_no_memory)
+    async with host_inside(monkeypatch, lambda _: loaded) as (_, client, _):
+        question = "A question that is long. " * 4
+        assert "".join([text async for text in client.submit(question).text()]) == question
+    assert max(sizes) > 40 > max(sizes[3:])
 
 
 async def test_an_end_that_the_store_refuses_is_told_and_written_later(monkeypatch: pytest.MonkeyPatch) -> None:

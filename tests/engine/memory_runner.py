@@ -1,5 +1,6 @@
 """A model runner without a model: it remembers which token lies in which slot, and asserts that planning never lies."""
 
+import sys
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +15,7 @@ from octavo_engine.block_manager import BlockManager
 from octavo_engine.checks import MAX_IDS
 from octavo_engine.config import EngineConfig
 from octavo_engine.engine import Engine
+from octavo_engine.errors import DeviceMemoryError
 from octavo_engine.events import Delta, Event, Finished
 from octavo_engine.params import SamplingParams
 from octavo_engine.scheduler import Scheduler
@@ -22,6 +24,8 @@ from octavo_engine.sequence import Sequence
 END_ID = 0
 VOCABULARY = 6
 GARBAGE = -1
+ROW_BYTES = 16
+TOKEN_BYTES = 4
 TOLD_TO_FAIL = "this step was told to fail"
 NextId = Callable[[SequenceOf[int], int], int]
 
@@ -61,7 +65,8 @@ class MemoryRunner:
     must be as they were at its launch.
 
     `fails` says how the next launched step goes wrong, if it does: at its "launch", "before" anything was done, or
-    "halfway", with no copy made and garbage in every slot. `num_extra` ids too many are given, or too few.
+    "halfway", with no copy made and garbage in every slot. `num_extra` ids too many are given, or too few. A step of
+    more than `num_bytes`, ROW_BYTES a row and TOKEN_BYTES a token, finds no memory, halfway too.
     """
 
     def __init__(self, scheduler: Scheduler, next_id: NextId, vocabulary: int = MAX_IDS) -> None:
@@ -75,6 +80,7 @@ class MemoryRunner:
         self.num_computed = 0
         self.fails = ""
         self.num_extra = 0
+        self.num_bytes = sys.maxsize
         self.vocabulary = vocabulary
 
     def check(self, params: SamplingParams) -> None:
@@ -98,8 +104,9 @@ class MemoryRunner:
         self.num_computed += 1
         batch = order.batch
         self._check_unchanged(order)
-        if order.fails:
-            self._fail(order)
+        num_bytes = ROW_BYTES * len(batch.sequences) + TOKEN_BYTES * batch.num_tokens
+        if order.fails or num_bytes > self.num_bytes:
+            self._fail(order, num_bytes)
         self._copy(batch.copies)
         for slot, token_id in zip(batch.slots, batch.token_ids, strict=True):
             self._memory[slot] = token_id
@@ -175,10 +182,12 @@ class MemoryRunner:
         size, table = self._size, sequence.block_table
         return [self._memory[table[p // size] * size + p % size] for p in range(end)]
 
-    def _fail(self, order: Order) -> None:
-        if order.fails == "halfway":
+    def _fail(self, order: Order, num_bytes: int) -> None:
+        if order.fails != "before":
             for slot in order.batch.slots:
                 self._memory[slot] = GARBAGE
+        if not order.fails:
+            raise DeviceMemoryError(f"{num_bytes} bytes asked for, {self.num_bytes} free")
         raise RuntimeError(TOLD_TO_FAIL)
 
 

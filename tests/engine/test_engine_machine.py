@@ -8,6 +8,7 @@ OCTAVO_MACHINE_EXAMPLES sets how many runs each machine has.
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
@@ -152,6 +153,11 @@ class EngineMachine(RuleBasedStateMachine):
         self.stage.step()
         self.stage.runner.fails = ""
         self._add(prompt, params, "a", 0)
+
+    @rule(num_bytes=st.sampled_from((20, 48, 64, 100, 200, sys.maxsize)))
+    def squeeze(self, num_bytes: int) -> None:
+        """Somebody else takes memory of the device, or gives it back."""
+        self.stage.runner.num_bytes = num_bytes
 
     @precondition(lambda self: self._unfinished())
     @rule(data=st.data(), params=PARAMS)

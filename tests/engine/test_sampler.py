@@ -117,6 +117,17 @@ def test_penalties_change_the_logits_by_the_definitions() -> None:
     assert logits[1].tolist() == [1.0, 0.5, -2.0, 0.75 - 0.5 - 2 * 0.25, 0.0, 1.0, -0.5, -3.0]
 
 
+def test_a_step_that_is_run_again_counts_an_id_once() -> None:
+    params, counts = SamplingParams(frequency_penalty=1.0), TokenCounts(8, CPU)
+    mine = sequence(params, prompt=[1])
+    for reply in ([], [5]):
+        mine.token_ids += reply
+        for _ in range(2):
+            logits = torch.zeros(1, 8)
+            counts.penalise(logits, [0], [mine])
+    assert logits[0, 5] == -1.0
+
+
 def test_counts_follow_a_reply_and_rows_are_given_back() -> None:
     params, counts = SamplingParams(frequency_penalty=1.0), TokenCounts(8, CPU)
     for _ in range(20):  # more sequences than the table has rows at first

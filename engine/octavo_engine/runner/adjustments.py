@@ -17,6 +17,7 @@ class TokenCounts:
         self._in_prompt = torch.zeros(0, vocabulary, dtype=torch.bool, device=device)
         self._in_reply = torch.zeros(0, vocabulary, dtype=torch.int32, device=device)
         self._rows: weakref.WeakKeyDictionary[Sequence, int] = weakref.WeakKeyDictionary()
+        self._num_counted: weakref.WeakKeyDictionary[Sequence, int] = weakref.WeakKeyDictionary()
         self._free: list[int] = []
 
     def penalise(self, logits: torch.Tensor, numbers: list[int], sequences: list[Sequence]) -> None:
@@ -36,12 +37,16 @@ class TokenCounts:
         logits[index] = chosen - presence * (counts > 0) - frequency * counts
 
     def _update(self, sequences: list[Sequence]) -> list[int]:
-        """Count each sequence's newest id (one is sampled between two calls), and all ids of a new one."""
-        old = [s for s in sequences if s in self._rows]
+        """Count each sequence's newest id, and all ids of a new one.
+
+        One is sampled between two calls, or none when a step is run again.
+        """
+        old = [s for s in sequences if self._num_counted.get(s, len(s.token_ids)) < len(s.token_ids)]
         if old:
             rows = torch.tensor([self._rows[s] for s in old], device=self._in_reply.device)
             newest = torch.tensor([s.token_ids[-1] for s in old], device=self._in_reply.device)
             self._in_reply[rows, newest] += 1
+        self._num_counted.update((s, len(s.token_ids)) for s in sequences)
         return [self._rows[s] if s in self._rows else self._add(s) for s in sequences]
 
     def _add(self, sequence: Sequence) -> int:

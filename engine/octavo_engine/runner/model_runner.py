@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 from octavo_engine.batch import Batch, PendingStep, StepOutput
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.attention import AttentionBackend
+from octavo_engine.runner.device_memory import tells_when_full
 from octavo_engine.runner.kv_cache import KVCache
 from octavo_engine.runner.sampler import Sampler
 
@@ -32,6 +33,7 @@ class TransformersRunner:
         """See ModelRunner. Computed in `wait`, on a GPU too: the models of transformers wait for it now and then."""
         return PendingStep(partial(self._compute, batch))
 
+    @tells_when_full
     @torch.inference_mode()
     def _compute(self, batch: Batch) -> StepOutput:
         logits = forward(self._model, self._cache, self._backend, batch)

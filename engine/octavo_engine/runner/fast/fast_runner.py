@@ -8,6 +8,7 @@ import torch
 
 from octavo_engine.batch import Batch, PendingStep, StepOutput
 from octavo_engine.params import SamplingParams
+from octavo_engine.runner.device_memory import tells_when_full
 from octavo_engine.runner.fast.cuda_module import CudaModuleError
 from octavo_engine.runner.fast.forward import forward_rows
 from octavo_engine.runner.fast.graphs import DecodeGraph, PromptGraph
@@ -79,6 +80,7 @@ class FastRunner:
                 self._prompt_graph(tokens, rows)
         torch.cuda.synchronize()
 
+    @tells_when_full
     @torch.inference_mode()
     def launch(self, batch: Batch) -> PendingStep:
         """See ModelRunner."""
@@ -114,6 +116,7 @@ class FastRunner:
         the next step, which is not launched before."""
         return PendingStep(partial(self._sample, logits[: len(sequences)], sequences, mark()))
 
+    @tells_when_full
     @torch.inference_mode()
     def _sample(self, logits: torch.Tensor, sequences: list[Sequence], computed: torch.cuda.Event) -> StepOutput:
         computed.synchronize()
