@@ -53,20 +53,25 @@ class Replies:
 
     def tell_plan(self, plan: Plan) -> list[Event]:
         """Whose state changed when a step was planned; those that ended since are left out."""
-        events: list[Event] = [Preempted(s.request_id) for s in plan.preempted if s.request_id in self._requests]
-        admitted = [s for s in plan.admitted if s.request_id in self._requests]
+        events: list[Event] = [Preempted(s.request_id) for s in plan.preempted if self._is_open(s)]
+        admitted = [s for s in plan.admitted if self._is_open(s)]
         events += [self.start(s) for s in admitted if not self._requests[s.request_id].started_at]
         return events + self.end_all(plan.overflowed, StopReason.KV_FULL)
 
     def end_all(self, sequences: Iterable[Sequence], reason: StopReason, error: str = "") -> list[Event]:
         """End the requests of sequences; those that have ended are left out."""
-        left = [sequence for sequence in sequences if sequence.request_id in self._requests]
+        left = [sequence for sequence in sequences if self._is_open(sequence)]
         return [event for sequence in left for event in self._end(sequence, reason, error)]
 
     def check_integrity(self) -> None:
         """Assert that requests and unfinished sequences are the same."""
         held = [*self._scheduler.running, *self._scheduler.waiting]
         assert {id(s) for s in held} == {id(r.sequence) for r in self._requests.values()}, "a request is lost"
+
+    def _is_open(self, sequence: Sequence) -> bool:
+        """Whether its request has not ended; another may have the same id by now."""
+        request = self._requests.get(sequence.request_id)
+        return request is not None and request.sequence is sequence
 
     def _tell(self, said: Said, events: list[Event]) -> None:
         """Ids of one look are one delta, but where a stop string may end the reply at any of them."""

@@ -194,6 +194,17 @@ def test_a_request_that_ended_while_its_last_step_failed_is_told_of_once() -> No
     assert stage.run()["again"].token_ids == [7, 8, 9]
 
 
+def test_a_request_is_not_ended_by_the_last_step_of_one_that_had_its_id() -> None:
+    stage = Stage()
+    stage.engine.add("a", prompt(1, 6), SamplingParams(stop=("h",), max_tokens=9))
+    for _ in range(2):
+        stage.engine.step()
+    stage.runner.fails = "halfway"
+    stage.engine.step()
+    stage.add("a", prompt(20, 6), 3)
+    assert stage.run()["a"].token_ids == [26, 27, 28]
+
+
 def test_who_is_over_before_it_could_be_preempted_is_not_said_to_wait() -> None:
     stage = Stage(num_blocks=5)
     stage.add("old", prompt(1, 6), 10)
