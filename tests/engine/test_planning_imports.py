@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import octavo_engine
 
 FOLDER = Path(octavo_engine.__file__).parent
+ROOT = Path(__file__).parents[2]
 BLOCK_AND_IMPORT = """
 import importlib, sys
 for name in ("torch", "transformers", "numpy", "flash_attn", "tokenizers", "octavo_engine.runner"):
@@ -28,3 +30,11 @@ def test_every_planning_module_imports_without_a_tensor_library() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_rule_for_planning_lists_every_planning_module() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (planning,) = (contract for contract in contracts if contract["name"].startswith("Planning"))
+    joins_both_halves = {"__init__", "llm"}
+    modules = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in joins_both_halves)
+    assert planning["source_modules"] == [f"octavo_engine.{name}" for name in modules]
