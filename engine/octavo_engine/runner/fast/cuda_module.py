@@ -4,10 +4,11 @@ import ctypes
 import hashlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 import torch
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ class CudaModuleError(Exception):
 class CudaModule:
     """Kernels of one source, for the current device.
 
-    Raises CudaModuleError where cuda-bindings is missing or the source does not compile.
+    Raises CudaModuleError where cuda-bindings or NVRTC is missing or the source does not compile.
     """
 
     def __init__(self, files: Sequence[Path], defines: Mapping[str, int]) -> None:
@@ -64,7 +65,10 @@ class Kernel:
 
 
 def _compile(nvrtc: Any, source: bytes, options: list[str]) -> bytes:
-    program = _checked(nvrtc.nvrtcCreateProgram(source, b"octavo.cu", 0, [], []))
+    try:
+        program = _checked(nvrtc.nvrtcCreateProgram(source, b"octavo.cu", 0, [], []))
+    except RuntimeError as error:  # cuda-bindings looks for the library at the first call
+        raise CudaModuleError(f"NVRTC cannot be loaded ({str(error).strip()})") from error
     try:
         encoded = [option.encode() for option in options]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
@@ -86,19 +90,36 @@ def _checked(result: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-def _cached(source: bytes, options: list[str], build: Any) -> bytes:
-    """The compiled code, kept between runs: compiling takes seconds."""
+def _cached(source: bytes, options: list[str], build: Callable[[], bytes]) -> bytes:
+    """The compiled code, kept between runs: compiling takes seconds. Where nothing can be kept, compiled anew."""
     key = hashlib.blake2b(source + "\0".join([torch.version.cuda or "", *options]).encode(), digest_size=16).hexdigest()
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "octavo" / "kernels"
-    file = folder / f"{key}.cubin"
-    if file.is_file():
-        return file.read_bytes()
-    cubin: bytes = build()
+    file = _folder() / f"{key}.cubin"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_suffix(f".{os.getpid()}")
-        temporary.write_bytes(cubin)
-        temporary.replace(file)
+        return file.read_bytes()
+    except OSError:
+        cubin = build()
+    try:
+        _write(file, cubin)
     except OSError as error:
         log.warning("compiled kernels are not kept: %s", error)
     return cubin
+
+
+def _folder() -> Path:
+    """Beneath OCTAVO_HOME or the user's cache folder, as all that may be removed at any time."""
+    home = os.environ.get("OCTAVO_HOME")
+    cache = Path(home).expanduser().absolute() / "cache" if home else platformdirs.user_cache_path("octavo", False)
+    return cache / "kernels"
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Whole or not at all, whoever writes the same file now. Raises OSError."""
+    if not file.is_absolute():
+        raise FileNotFoundError(f"there is no home folder for {file}")  # or it would come to lie in the working folder
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_suffix(f".{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -36,9 +36,10 @@ class DecodeGraph:
     """One decode step of up to `num_rows` rows over tables of `width` blocks; replayed, it goes on by itself.
 
     `inputs` is one int32 buffer, filled by one transfer: ids, positions, replied tokens and steps done, (rows,) each,
-    then the tables, (rows, width), and with `shares` what SharedRows wants; the tables then begin after the shared
-    blocks. Each replay appends its ids to `out` and moves ids and positions on. Rows that are not in use write to the
-    scratch block, which no sequence has. With `fused`, the persistent kernel computes it all.
+    then the tables, (rows, width), and with a `shared_width` what SharedRows wants, whose tables have that width; the
+    rows' own then begin after the shared blocks. Each replay appends its ids to `out` and moves ids and positions on.
+    Rows that are not in use write to the scratch block, which no sequence has. With `fused`, the logits come of one
+    kernel, else of `forward_rows`.
     """
 
     def __init__(

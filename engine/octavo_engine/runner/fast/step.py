@@ -7,24 +7,31 @@ from typing import Any
 
 import torch
 
-from octavo_engine.runner.fast.cuda_module import CudaModule
+from octavo_engine.runner.fast.cuda_module import CudaModule, CudaModuleError
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
 FOLDER = Path(__file__).parent / "cuda"
-FILES = [FOLDER / name for name in ("common.cuh", "weights.cuh", "attention.cuh", "step.cu")]
-MAX_ROWS, MAX_SPLITS = 8, 16
-NUM_THREADS, NUM_WARPS, ROUND = 544, 16, 6
+FILES = [FOLDER / name for name in ("common.cuh", "weights.cuh", "heads.cuh", "attention.cuh", "step.cu")]
+MAX_ROWS, MAX_SPLITS, NUM_WARPS, ROUND = 8, 16, 16, 6
+"""As in the sources."""
+NUM_THREADS = 32 * (NUM_WARPS + 1)
 STAGE_BYTES = 8 * (2 * 64 * NUM_WARPS + 64)
-MAX_DEPTH = 12
-MAX_GROUP = 14
+MIN_DEPTH, MAX_DEPTH = 2, 12
+"""Stages of the queue of weights; a warp takes two before it gives one back."""
+MAX_GROUP = NUM_WARPS - 2
 """Query heads of a KV head; two more warps turn the key and the value."""
+OLDEST_CAPABILITY = (9, 0)
+"""Of Hopper, the first with bulk copies into shared memory."""
 STATIC_BYTES = 8 << 10
 """More than the kernel declares of static shared memory."""
 
 
 def why_not_fused(w: FastWeights) -> str:
-    """Why the kernel cannot serve these weights; empty when it can."""
+    """Why the kernel cannot serve these weights where they are; empty when it can."""
+    capability = torch.cuda.get_device_capability(w.qkv.device)
+    if capability < OLDEST_CAPABILITY:
+        return f"the GPU's compute capability is {'.'.join(map(str, capability))}, not 9.0 (Hopper) or newer"
     if w.head_dim not in (64, 128, 256):
         return f"its heads have {w.head_dim} dimensions, not 64, 128 or 256"
     if w.num_heads > MAX_GROUP * w.num_kv_heads:
@@ -37,7 +44,7 @@ def why_not_fused(w: FastWeights) -> str:
 class StepKernels:
     """The kernels for one model on the current device, shared by all numbers of rows.
 
-    Raises CudaModuleError where they cannot be compiled.
+    Raises CudaModuleError where they cannot be compiled or have too little room.
     """
 
     def __init__(self, w: FastWeights, block_size: int) -> None:
@@ -47,6 +54,8 @@ class StepKernels:
         sums_bytes = max(ROUND * NUM_WARPS * 8 * MAX_ROWS, NUM_WARPS * min(group, 4) * w.head_dim) * 4
         room = device.shared_memory_per_block_optin - sums_bytes - STATIC_BYTES - group * w.head_dim * 4
         depth = min(MAX_DEPTH, room // STAGE_BYTES)
+        if depth < MIN_DEPTH:
+            raise CudaModuleError(f"{device.shared_memory_per_block_optin} bytes of shared memory are too few")
         defines = {
             "PROGRAMS": self.num_programs, "DEPTH": depth, "HIDDEN": w.hidden, "INTER": w.intermediate,
             "VOCAB": len(w.head), "LAYERS": w.num_layers, "HEADS": w.num_heads, "KV_HEADS": w.num_kv_heads,

@@ -1,7 +1,7 @@
 // What all parts of the decode step share: constants of the model, types, loads, and the barrier of the grid.
 //
-// The compiler is given PROGRAMS (thread blocks, one a multiprocessor), DEPTH (stages of the queue of weights), HIDDEN, INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM, HAS_BIAS and IS_HALF (float16
-// instead of bfloat16).
+// The compiler is given PROGRAMS (thread blocks, one a multiprocessor), DEPTH (stages of the queue of weights), HIDDEN,
+// INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM, HAS_BIAS and IS_HALF (float16 instead of bfloat16).
 
 typedef unsigned int u32;
 typedef unsigned short u16;

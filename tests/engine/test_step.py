@@ -1,0 +1,71 @@
+"""Where the fused step can serve, and what Python must know of its sources; no GPU is asked."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from octavo_engine.runner.fast import step
+from octavo_engine.runner.fast.cuda_module import CudaModuleError
+from octavo_engine.runner.fast.weights import FastWeights
+
+
+def weights(num_heads: int = 2, head_dim: int = 64) -> FastWeights:
+    """One layer with one KV head."""
+    hidden, width = 16, num_heads * head_dim
+    return FastWeights(
+        embed=torch.zeros(8, hidden),
+        head=torch.zeros(8, hidden),
+        norms=torch.zeros(3, hidden),
+        qkv=torch.zeros(1, width + 2 * head_dim, hidden),
+        qkv_bias=None,
+        q_norm=None,
+        k_norm=None,
+        o=torch.zeros(1, hidden, width),
+        gate_up=torch.zeros(1, 2 * hidden, hidden),
+        down=torch.zeros(1, hidden, hidden),
+        cos=torch.zeros(4, head_dim),
+        sin=torch.zeros(4, head_dim),
+        eps=1e-6,
+        scale=1.0,
+        num_heads=num_heads,
+        num_kv_heads=1,
+        head_dim=head_dim,
+    )
+
+
+@pytest.mark.parametrize(
+    ("capability", "num_heads", "head_dim", "reason"),
+    [
+        ((9, 0), 14, 64, ""),
+        ((12, 0), 2, 256, ""),
+        ((8, 9), 2, 64, "the GPU's compute capability is 8.9, not 9.0 (Hopper) or newer"),
+        ((9, 0), 2, 96, "its heads have 96 dimensions, not 64, 128 or 256"),
+        ((9, 0), 15, 64, "more than 14 of its heads share a KV head"),
+    ],
+)
+def test_why_a_model_is_not_fused(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], num_heads: int, head_dim: int, reason: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
+    assert step.why_not_fused(weights(num_heads, head_dim)) == reason
+
+
+def test_a_queue_of_less_than_two_stages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warp takes two stages before it gives one back: with one it would wait for ever."""
+    device = SimpleNamespace(multi_processor_count=170, shared_memory_per_block_optin=99 << 10)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: device)
+    with pytest.raises(CudaModuleError, match="101376 bytes of shared memory are too few"):
+        step.StepKernels(weights(num_heads=14, head_dim=256), 256)
+
+
+def test_python_and_the_sources_agree_on_their_constants() -> None:
+    text = "\n".join(file.read_text() for file in step.FILES)
+    constants = dict(re.findall(r"\b([A-Z_]+) = (\d+)[,;]", text))
+    ours = {"MAX_ROWS": step.MAX_ROWS, "MAX_SPLITS": step.MAX_SPLITS, "WARPS": step.NUM_WARPS, "ROUND": step.ROUND}
+    assert {name: int(constants[name]) for name in ours} == ours
+
+
+def test_every_source_of_the_step_is_used() -> None:
+    assert sorted(step.FILES) == sorted(step.FOLDER.iterdir())
