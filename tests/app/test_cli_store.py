@@ -203,7 +203,7 @@ def test_a_backup_lies_beside_the_file_and_replaces_nothing(octavo: Octavo, stor
 
 
 def test_a_file_in_order_is_said_to_be(octavo: Octavo, store: Store, rivers: Chat, seas: Chat) -> None:
-    assert octavo("db", "check") == (0, f"{store.path}: 2 chats and 2 turns, all in order.\n", "")
+    assert octavo("db", "check") == (0, f"{store.path}: all in order (chats: 2, turns: 2).\n", "")
     code, out, _ = octavo("db", "check", "--json")
     assert (code, json.loads(out)) == (0, {"path": str(store.path), "chats": 2, "turns": 2, "problems": []})
     assert octavo("db", "path")[1] == f"{store.path}\n"

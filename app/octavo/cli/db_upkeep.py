@@ -30,7 +30,7 @@ def print_check(*, is_json: bool) -> int:
     for problem in problems if not is_json else ():
         click.echo(f"{plain(problem.what)}. {problem.remedy}")
     if not problems and not is_json:
-        click.echo(f"{store.path}: {num_chats:,} chats and {num_turns:,} turns, all in order.")
+        click.echo(f"{store.path}: all in order (chats: {num_chats:,}, turns: {num_turns:,}).")
     return 1 if problems else 0
 
 
