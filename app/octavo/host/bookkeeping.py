@@ -1,6 +1,6 @@
 """What the host reads of and writes to the store for one turn; all of it runs in the store thread."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from octavo.errors import RequestRejectedError
@@ -29,20 +29,23 @@ def plan_new(prompt: str, system: str | None) -> Plan:
     return Plan([*head, Message("user", prompt)])
 
 
-def plan_next(store: Store, paths: Paths, model: str, chat_id: str, prompt: str) -> Plan:
+def plan_next(store: Store, paths: Paths, model: str, chat_id: str, prompt: str, owed: Sequence["Ending"] = ()) -> Plan:
     """The plan of a further turn; ids that another model gave the last one mean nothing to ours.
 
+    `owed` are ends that the store could not take: their turns are over, and it knows no more than a part of their ids.
     Raises StoreError, and RequestRejectedError while the chat's last turn is running.
     """
     chat = store.chat(chat_id)
-    if chat.last_status is TurnStatus.RUNNING and reap(store, paths):
+    replies = {ending.turn_id: ending.reply for ending in owed}
+    is_owed = chat.tip_id in replies
+    if chat.last_status is TurnStatus.RUNNING and not is_owed and reap(store, paths):
         chat = store.chat(chat.id)
-    if chat.last_status is TurnStatus.RUNNING:
+    if chat.last_status is TurnStatus.RUNNING and not is_owed:
         raise busy_error()
     turns = store.turns(chat.id)
-    messages = [*plan_new("", chat.system).messages[:-1], *_messages(turns), Message("user", prompt)]
-    known_ids = store.token_ids(turns[-1].id) if turns and turns[-1].model == model else ()
-    return Plan(messages, chat, known_ids)
+    messages = [*plan_new("", chat.system).messages[:-1], *_messages(turns, replies), Message("user", prompt)]
+    is_known = turns and turns[-1].model == model and not is_owed
+    return Plan(messages, chat, store.token_ids(turns[-1].id) if is_known else ())
 
 
 def begin(store: Store, plan: Plan, text: str, prompt: Prompt, host: str, model: str) -> Turn:
@@ -104,6 +107,7 @@ def busy_error() -> RequestRejectedError:
     )
 
 
-def _messages(turns: Sequence[Turn]) -> list[Message]:
-    pairs = [(Message("user", turn.prompt), Message("assistant", turn.reply)) for turn in turns]
+def _messages(turns: Sequence[Turn], replies: Mapping[str, str]) -> list[Message]:
+    said = [(turn.prompt, replies.get(turn.id, turn.reply)) for turn in turns]
+    pairs = [(Message("user", prompt), Message("assistant", reply)) for prompt, reply in said]
     return [message for pair in pairs for message in pair]

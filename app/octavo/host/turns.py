@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from octavo.errors import OctavoError, RequestRejectedError
-from octavo.host.bookkeeping import Ending, Plan, begin, busy_error, end, plan_new, plan_next
+from octavo.host.bookkeeping import Plan, begin, busy_error, plan_new, plan_next
 from octavo.host.connection import Connection
 from octavo.host.engine_thread import EngineThread
 from octavo.host.live_turn import Follower, LiveTurn
+from octavo.host.owed_ends import OwedEnds
 from octavo.host.store_thread import StoreThread
 from octavo.host.titles import Titles
 from octavo.launcher import HostSpec
@@ -57,15 +58,18 @@ class Turns:
     titles: Titles
     on_idle: Callable[[], None]  # the last turn is over
     _running: dict[str, _Running] = field(default_factory=dict)
-    _owed: dict[str, Ending] = field(default_factory=dict)  # ends that the store refused, tried again at each flush
     _num_requests: int = 0
     _is_closing: bool = False
     _refusal: OctavoError = _STOPPED  # what those hear whose turn is ended before it began
+    _owed: OwedEnds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._owed = OwedEnds(self.store)
 
     @property
     def is_busy(self) -> bool:
-        """Whether any turn is on its way, or the title of its chat."""
-        return bool(self._running) or self.titles.is_busy
+        """Whether any turn is on its way, to its end or with that to the store, or the title of a chat."""
+        return bool(self._running or self._owed.endings) or self.titles.is_busy
 
     def submit(self, connection: Connection, submit: Submit) -> None:
         """Start a turn; everything that comes of it goes to the client as frames."""
@@ -185,7 +189,8 @@ class Turns:
         if submit.chat_id is None:
             return plan_new(submit.prompt, submit.system)
         await self._pay()
-        return await self.store.run(plan_next, self.spec.paths, self.spec.model, submit.chat_id, submit.prompt)
+        spec, owed = self.spec, self._owed.endings
+        return await self.store.run(plan_next, spec.paths, spec.model, submit.chat_id, submit.prompt, owed)
 
     def _claim(self, turn: LiveTurn, plan: Plan) -> None:
         """Two requests may have planned at once; the first one has the chat."""
@@ -235,7 +240,7 @@ class Turns:
         except StoreError as error:
             turn.has_unflushed = True
             log.warning("a turn cannot be flushed: %s", error)
-            turn.notice(f"The reply cannot be stored at the moment: {error.message}", error.remedy)
+            _tell_unstored(turn, error)
 
     async def _finish(self, turn: LiveTurn, finished: Finished) -> None:
         """Store the end before the client hears of it, so that whoever looks next finds it."""
@@ -243,27 +248,16 @@ class Turns:
             status = _STATUS.get(finished.stop_reason, TurnStatus.DONE)
             is_interrupted = finished.stop_reason is StopReason.ABORTED and not turn.is_stopped
             ending = turn.ending(turn.turn_id, TurnStatus.INTERRUPTED if is_interrupted else status, finished)
-            self._owed[turn.turn_id] = ending
-            if error := await self._pay_one(ending):
-                turn.notice(f"The end of this turn cannot be stored yet: {error.message}", error.remedy)
+            if error := await self._owed.write(ending):
+                _tell_unstored(turn, error)
         turn.finish(finished)
 
-    # ---- ends that are owed to the store ----
-
     async def _pay(self) -> None:
-        for ending in list(self._owed.values()):
-            await self._pay_one(ending)
-
-    async def _pay_one(self, ending: Ending) -> StoreError | None:
-        try:
-            await self.store.run(end, ending)
-        except TurnClosedError as error:
-            log.warning("an end came too late: %s", error)
-        except StoreError as error:
-            log.warning("the end of a turn cannot be stored: %s", error)
-            return error
-        self._owed.pop(ending.turn_id, None)
-        return None
+        """Offer the store the ends that it refused; the last one lets the host rest."""
+        if self._owed.endings:
+            await self._owed.pay()
+            if not self.is_busy:
+                self.on_idle()
 
     def _stop(self, running: _Running) -> None:
         running.turn.is_stopped = True
@@ -294,3 +288,8 @@ def _fail_if_refused(turn: LiveTurn, added: "asyncio.Future[None]") -> None:
     if not added.cancelled() and (error := added.exception()):
         log.error("a checked request could not be added", exc_info=error)
         turn.cut_short(StopReason.FAILED, f"The engine did not take it: {error}")
+
+
+def _tell_unstored(turn: LiveTurn, error: StoreError) -> None:
+    """The same words at a flush and at the end, so that a person reads them once."""
+    turn.notice(f"The reply cannot be stored at the moment: {error.message}", error.remedy)
