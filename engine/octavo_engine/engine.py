@@ -10,7 +10,7 @@ from octavo_engine.batch import Batch, ModelRunner, Said
 from octavo_engine.checks import check_fork, check_ids, num_ids
 from octavo_engine.detokenizer import Decode
 from octavo_engine.disk_tier import BlockFiles, BlockMemory, DiskTier
-from octavo_engine.errors import DeviceMemoryError, RequestRefusedError
+from octavo_engine.errors import DeviceLostError, DeviceMemoryError, RequestRefusedError
 from octavo_engine.events import Event, StopReason
 from octavo_engine.flight import Flight
 from octavo_engine.params import SamplingParams
@@ -232,6 +232,8 @@ class Engine:
         except DeviceMemoryError as error:
             is_over = not self._scheduler.retry(flight.batch)
             return [], self._fail(flight.batch, describe_failure(flight.batch, error)) if is_over else []
+        except DeviceLostError:
+            raise  # every step would fail; whoever runs this process starts another
         except Exception as error:  # a border: one bad step must not take the other chats along
             return [], self._fail(flight.batch, repr(error))
         return self._scheduler.advance(flight.batch, output), []

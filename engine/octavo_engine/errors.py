@@ -25,5 +25,9 @@ class ChatFormatError(EngineError):
     """A chat template refuses the messages it was given."""
 
 
+class DeviceLostError(EngineError):
+    """The device answers nothing but errors; only another process can use it again."""
+
+
 class DeviceMemoryError(EngineError):
     """A step needs more memory than the device has left; a smaller one may fit."""

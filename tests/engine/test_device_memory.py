@@ -5,7 +5,7 @@ import weakref
 import pytest
 import torch
 
-from octavo_engine.errors import DeviceMemoryError
+from octavo_engine.errors import DeviceLostError, DeviceMemoryError
 from octavo_engine.runner.device_memory import tells_when_full
 
 TORCHS_WORDS = (
@@ -47,3 +47,21 @@ def test_other_errors_and_answers_pass() -> None:
     assert halve(2) == 0.5
     with pytest.raises(ZeroDivisionError):
         halve(0)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_an_error_tells_whether_the_device_outlives_it(monkeypatch: pytest.MonkeyPatch, is_lost: bool) -> None:
+    def synchronize() -> None:
+        if is_lost:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+
+    @tells_when_full
+    def compute() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with pytest.raises(DeviceLostError if is_lost else RuntimeError) as raised:
+        compute()
+    assert isinstance(raised.value, DeviceLostError) == is_lost

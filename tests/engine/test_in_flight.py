@@ -3,12 +3,19 @@
 import logging
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
+from typing import NoReturn
 
 import pytest
 from tests.engine.memory_runner import Stage, Step, spell
 
+from octavo_engine.batch import Batch, PendingStep
+from octavo_engine.block_manager import BlockManager
+from octavo_engine.config import EngineConfig
+from octavo_engine.engine import Engine
+from octavo_engine.errors import DeviceLostError
 from octavo_engine.events import Delta, Finished, Preempted, Started, StopReason
 from octavo_engine.params import SamplingParams
+from octavo_engine.scheduler import Scheduler
 
 
 @pytest.fixture(autouse=True)
@@ -240,3 +247,23 @@ def test_a_fork_does_not_share_a_copy_that_was_not_made() -> None:
     stage.engine.fork("parent", "child")
     stage.run()
     assert (stage.reason("parent"), stage.outcomes["child"].token_ids) == ("failed", [71, 72, 73])
+
+
+@pytest.mark.parametrize("is_at_launch", [True, False])
+def test_a_lost_device_ends_the_engine_and_not_one_step(is_at_launch: bool) -> None:
+    """Whoever runs it starts a new process; here every later step would fail too."""
+
+    class LostRunner:
+        def check(self, params: SamplingParams) -> None: ...
+
+        def launch(self, batch: Batch) -> PendingStep:
+            return lose() if is_at_launch else PendingStep(lose)
+
+    def lose() -> NoReturn:
+        raise DeviceLostError("gone")
+
+    engine = Engine(Scheduler(BlockManager(8, 4), EngineConfig(), 32), LostRunner(), lambda ids: "", [])
+    engine.add("a", [5, 6], SamplingParams(max_tokens=3))
+    engine.step()
+    with pytest.raises(DeviceLostError):
+        engine.step()

@@ -1,4 +1,4 @@
-"""Tells the planning half when the device has no memory left for a step."""
+"""Tells the planning half when the device has no memory left for a step, or is of no use any more."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -6,14 +6,17 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from octavo_engine.errors import DeviceMemoryError
+from octavo_engine.errors import DeviceLostError, DeviceMemoryError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def tells_when_full(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a function raise DeviceMemoryError, with torch's reason, instead of torch.OutOfMemoryError."""
+    """Let a function raise DeviceMemoryError, with torch's reason, instead of torch.OutOfMemoryError.
+
+    After another error of a device that is lost with it, it raises DeviceLostError.
+    """
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -21,11 +24,24 @@ def tells_when_full(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **kwargs)
         except torch.OutOfMemoryError as error:
             reason = first_sentences(str(error))
+        except RuntimeError as error:
+            raise_if_lost(error)
+            raise
         # only here are the tensors of the step free, which the traceback held
         torch.cuda.empty_cache()
         raise DeviceMemoryError(reason)
 
     return call
+
+
+def raise_if_lost(error: RuntimeError) -> None:
+    """An illegal access, say, fails every later call of the process: then the device cannot even be waited for."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        raise DeviceLostError(f"the GPU is lost to this process: {first_sentences(str(error))}") from error
 
 
 def first_sentences(message: str) -> str:

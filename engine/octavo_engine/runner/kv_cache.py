@@ -6,8 +6,6 @@ from dataclasses import dataclass
 import numpy
 import torch
 
-from octavo_engine.runner.transfer import upload
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVShape:
@@ -42,11 +40,9 @@ class KVCache:
         return self.data[:, number, 0], self.data[:, number, 1]
 
     def copy(self, pairs: list[tuple[int, int]]) -> None:
-        """Copy whole blocks, (source, destination) each; all sources are read before anything is written."""
-        sources, destinations = zip(*pairs, strict=True)
-        device = self.data.device
-        read, written = upload(sources, device, torch.int64), upload(destinations, device, torch.int64)
-        self.data[written] = self.data[read]
+        """Copy whole blocks, (source, destination) each, of which no source is a destination; takes no memory."""
+        for source, destination in pairs:
+            self.data[destination].copy_(self.data[source])
 
 
 def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -34,9 +34,15 @@ class CudaModule:
         major, minor = torch.cuda.get_device_capability()
         options = [f"--gpu-architecture=sm_{major}{minor}", "--std=c++17", "-default-device"]
         options += [f"-D{name}={value}" for name, value in defines.items()]
-        cubin = _cached(source, options, lambda: _compile(nvrtc, source, options))
         torch.cuda.current_stream()  # the context that the module is loaded into
-        self._module = _checked(driver.cuModuleLoadData(cubin))
+        self._module = self._load(source, options, lambda: _compile(nvrtc, source, options))
+
+    def _load(self, source: bytes, options: list[str], build: Callable[[], bytes]) -> Any:
+        """The module; what was kept of it and is broken is compiled anew."""
+        try:
+            return _checked(self._driver.cuModuleLoadData(_cached(source, options, build)))
+        except CudaModuleError:
+            return _checked(self._driver.cuModuleLoadData(build()))
 
     def kernel(self, name: str, shared_bytes: int = 0) -> "Kernel":
         """The function of this name, which may ask for `shared_bytes` of dynamic shared memory."""

@@ -63,7 +63,7 @@ class FastRunner:
     def warm_up(self, max_num_batched_tokens: int) -> None:
         """Run the largest step once and capture the graphs that the first chats need, so that none of them waits."""
         size, scratch = self._cache.block_size, self._cache.scratch_block
-        num_tokens = min(max_num_batched_tokens, self._max_width * size)
+        num_tokens = min(max_num_batched_tokens, len(self._weights.cos))
         self._cache.copy([(scratch, scratch)])
         self._long_prompt.warm_up(num_tokens)
         sequence = Sequence("warm-up", [0] * num_tokens, SamplingParams())
@@ -228,7 +228,7 @@ def load_kernels(weights: FastWeights, block_size: int) -> StepKernels | None:
             return StepKernels(weights, block_size)
     except CudaModuleError as error:
         reason = str(error)
-    log.warning("few rows are decoded without the fused kernel: %s", reason)
+    log.info("few rows are decoded without the fused kernel: %s", reason)
     return None
 
 

@@ -19,10 +19,12 @@ from octavo_engine.runner.transfer import upload
 
 log = logging.getLogger(__name__)
 STEP = 1024
+LEAST = 2 * STEP
+"""So many tokens and less have a graph."""
 
 
 class LongPrompt:
-    """Runs one cold row of more than STEP tokens, up to the length that was planned for."""
+    """Runs one cold row of more than LEAST tokens, up to the length that was planned for."""
 
     def __init__(self, weights: FastWeights, cache: KVCache) -> None:
         self._weights, self._cache = weights, cache
@@ -33,7 +35,7 @@ class LongPrompt:
         """Plan for lengths up to `most_tokens`; where cuDNN cannot, prompts take the common way."""
         w = self._weights
         try:
-            for size in range(2 * STEP, most_tokens + 1, STEP):
+            for size in range(LEAST + STEP, most_tokens + 1, STEP):
                 heads = w.num_heads + 2 * w.num_kv_heads
                 qkv = torch.zeros(size, heads, w.head_dim, dtype=w.qkv.dtype, device=w.qkv.device)
                 q, k, v = torch.split(qkv, [w.num_heads, w.num_kv_heads, w.num_kv_heads], 1)
@@ -45,7 +47,7 @@ class LongPrompt:
     def can_take(self, batch: Batch) -> bool:
         """Whether the batch is one cold row of a length that this is for."""
         is_cold = len(batch.sequences) == 1 and batch.context_lens == batch.query_lens
-        return is_cold and STEP < batch.num_tokens <= self._most_tokens
+        return is_cold and LEAST < batch.num_tokens <= self._most_tokens
 
     def __call__(self, batch: Batch) -> torch.Tensor:
         """The logits of the row's last token, (1, vocabulary)."""

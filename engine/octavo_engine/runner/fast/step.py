@@ -32,6 +32,8 @@ def why_not_fused(w: FastWeights) -> str:
     capability = torch.cuda.get_device_capability(w.qkv.device)
     if capability < OLDEST_CAPABILITY:
         return f"the GPU's compute capability is {'.'.join(map(str, capability))}, not 9.0 (Hopper) or newer"
+    if w.qkv.dtype != torch.bfloat16:
+        return "it keeps sums in bfloat16 that may be too large for float16"
     if w.head_dim not in (64, 128, 256):
         return f"its heads have {w.head_dim} dimensions, not 64, 128 or 256"
     if w.num_heads > MAX_GROUP * w.num_kv_heads:
@@ -60,7 +62,7 @@ class StepKernels:
             "PROGRAMS": self.num_programs, "DEPTH": depth, "HIDDEN": w.hidden, "INTER": w.intermediate,
             "VOCAB": len(w.head), "LAYERS": w.num_layers, "HEADS": w.num_heads, "KV_HEADS": w.num_kv_heads,
             "DIM": w.head_dim, "PAGE": block_size, "HAS_HEAD_NORM": int(w.q_norm is not None),
-            "HAS_BIAS": int(w.qkv_bias is not None), "IS_HALF": int(w.qkv.dtype == torch.float16),
+            "HAS_BIAS": int(w.qkv_bias is not None),
         }  # fmt: skip
         module = CudaModule(FILES, defines)
         self.begin = module.kernel("begin_step")

@@ -1,7 +1,7 @@
 // What all parts of the decode step share: constants of the model, types, loads, and the barrier of the grid.
 //
 // The compiler is given PROGRAMS (thread blocks, one a multiprocessor), DEPTH (stages of the queue of weights), HIDDEN,
-// INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM, HAS_BIAS and IS_HALF (float16 instead of bfloat16).
+// INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM and HAS_BIAS. Weights are bfloat16.
 
 typedef unsigned int u32;
 typedef unsigned short u16;
@@ -50,16 +50,12 @@ struct Params {  // 8 bytes a field, filled by FusedStep in Python in this order
 };
 
 __device__ __forceinline__ float to_float(u16 value) {
-    float result;
-    if (IS_HALF) asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value));
-    else result = __uint_as_float((u32)value << 16);
-    return result;
+    return __uint_as_float((u32)value << 16);
 }
 
 __device__ __forceinline__ u16 from_float(float value) {
     u16 result;
-    if (IS_HALF) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result) : "f"(value));
-    else asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(value));
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(value));
     return result;
 }
 
@@ -68,7 +64,7 @@ __device__ __forceinline__ void unpack(uint4 packed, float* values) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         values[2 * i] = to_float((u16)words[i]);
-        values[2 * i + 1] = IS_HALF ? to_float((u16)(words[i] >> 16)) : __uint_as_float(words[i] & 0xffff0000u);
+        values[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
     }
 }
 

@@ -136,14 +136,10 @@ __device__ __forceinline__ void feed(Queue& queue, const u16* matrix, int layer,
 
 __device__ __forceinline__ void multiply(float (&sums)[4], u32 a0, u32 a2, u32 b0, u32 b1) {
     // Inputs of rows 8 to 15 are none: a1 and a3 are zero, and so are the last two sums.
-    if (IS_HALF)
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%5}, {%7,%8}, {%0,%1,%2,%3};"
-            : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-            : "r"(a0), "r"(0), "r"(a2), "r"(b0), "r"(b1));
-    else
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%5}, {%7,%8}, {%0,%1,%2,%3};"
-            : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-            : "r"(a0), "r"(0), "r"(a2), "r"(b0), "r"(b1));
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%5}, {%7,%8}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a0), "r"(0), "r"(a2), "r"(b0), "r"(b1));
 }
 
 struct Inputs {  // of one unit: this thread's 16 bytes of columns 0 to 31 and of 32 to 63
