@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Self
 
@@ -202,7 +202,7 @@ class Store:
         """A number that changes when another connection has written; it means nothing outside this instance."""
         return int(self._rows("PRAGMA data_version")[0][0])
 
-    # ---- for the other modules of this package ----
+    # ---- several reads or writes as one ----
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -217,7 +217,7 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """The connection inside one write transaction; StoreWriteError."""
+        """The connection inside one write transaction, which the writes of the body join; StoreWriteError."""
         with self._writing():
             yield self._conn
 
@@ -244,7 +244,8 @@ class Store:
     def _writing(self) -> Iterator[None]:
         if self.is_read_only:
             raise StoreReadOnlyError(f"{self.path} was written by a newer octavo", "Update octavo to write to it.")
-        with naming_errors(self.path, "write to", StoreWriteError), immediate(self._conn):
+        transaction = nullcontext() if self._conn.in_transaction else immediate(self._conn)
+        with naming_errors(self.path, "write to", StoreWriteError), transaction:
             yield
 
     def _rows(self, sql: str, *values: object) -> list[sqlite3.Row]:

@@ -84,11 +84,13 @@ class Lane:
         self.dead.clear()
         self.heard.clear()
         asking = asyncio.create_task(self._ask_all())
-        await asyncio.sleep(delay_s)
-        killed_at = time.monotonic()
-        os.kill(pid, signal.SIGKILL)
+        try:
+            await asyncio.sleep(delay_s)
+        finally:  # also when another file has failed
+            killed_at = time.monotonic()
+            os.kill(pid, signal.SIGKILL)
+            self.dead.set()
         assert await nursery.stdout.readline() == b"dead\n"
-        self.dead.set()
         await asyncio.wait_for(asking, DEADLINE_S)
         return killed_at
 
@@ -131,6 +133,7 @@ class Lane:
             assert store._conn.execute("PRAGMA integrity_check").fetchall()[0][0] == "ok"
             assert store._conn.execute("PRAGMA foreign_key_check").fetchall() == []
             turns = {turn.id: turn for chat in store.chats() for turn in store.turns(chat.id)}
+            assert all(chat.num_turns for chat in store.chats())
             for turn in turns.values():
                 assert turn.prompt.startswith(turn.reply)
                 assert turn.status is not TurnStatus.DONE or turn.reply == turn.prompt
@@ -173,15 +176,14 @@ async def open_nursery() -> AsyncIterator[asyncio.subprocess.Process]:
     try:
         yield process
     finally:
-        assert process.stdin
-        process.stdin.close()
+        process.kill()
         await process.wait()
 
 
 async def kill_many(seed: int, flush_s: float) -> Lane:
     """Fifty lives and deaths: most in the first third of a second, each eighth after some flushes."""
     moments = random.Random(seed)
-    async with open_nursery() as nursery, host_stage() as stage:  # the stage ends first, and stops a host that lives
+    async with host_stage() as stage, open_nursery() as nursery:
         lane = Lane(stage, random.Random(seed), flush_s)
         for number in range(NUM_KILLS):
             delay_s = moments.uniform(LATE_S, LATE_S + 1.0) if number % 8 == 7 else moments.uniform(0, 0.35)

@@ -268,3 +268,16 @@ def test_another_thread_cannot_use_the_instance(store: Store) -> None:
     thread.start()
     thread.join()
     assert len(errors) == 1
+
+
+def begin_chat(store: Store, title: str, parent_id: str | None) -> None:
+    with store.writing():
+        chat = store.create_chat(title=title, model="m")
+        store.begin_turn(chat.id, prompt="?", host="h", kept_tokens=0, prompt_ids=[], parent_id=parent_id)
+
+
+def test_writes_that_are_made_as_one_are_all_there_or_none(store: Store) -> None:
+    begin_chat(store, "whole", None)
+    with pytest.raises(TurnNotFoundError):
+        begin_chat(store, "half", "nosuchturn")
+    assert [(chat.title, chat.num_turns) for chat in store.chats()] == [("whole", 1)]

@@ -49,7 +49,12 @@ def plan_next(store: Store, paths: Paths, model: str, chat_id: str, prompt: str,
 
 
 def begin(store: Store, plan: Plan, text: str, prompt: Prompt, host: str, model: str) -> Turn:
-    """Write the turn as running, in a new chat where the plan has none. Raises StoreError."""
+    """Write the turn as running, in a new chat where the plan has none; both or neither. Raises StoreError."""
+    with store.writing():
+        return _begin(store, plan, text, prompt, host, model)
+
+
+def _begin(store: Store, plan: Plan, text: str, prompt: Prompt, host: str, model: str) -> Turn:
     system = next((message.text for message in plan.messages if message.role == "system"), "")
     chat = plan.chat or store.create_chat(title=first_words(text), model=model, system=system)
     return store.begin_turn(
