@@ -11,14 +11,14 @@ from octavo_engine.runner.fast.cuda_module import CudaModuleError
 from octavo_engine.runner.fast.weights import FastWeights
 
 
-def weights(num_heads: int = 2, head_dim: int = 64) -> FastWeights:
+def weights(num_heads: int = 2, head_dim: int = 64, dtype: torch.dtype = torch.bfloat16) -> FastWeights:
     """One layer with one KV head."""
     hidden, width = 16, num_heads * head_dim
     return FastWeights(
         embed=torch.zeros(8, hidden),
         head=torch.zeros(8, hidden),
         norms=torch.zeros(3, hidden),
-        qkv=torch.zeros(1, width + 2 * head_dim, hidden),
+        qkv=torch.zeros(1, width + 2 * head_dim, hidden, dtype=dtype),
         qkv_bias=None,
         q_norm=None,
         k_norm=None,
@@ -50,6 +50,11 @@ def test_why_a_model_is_not_fused(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
     assert step.why_not_fused(weights(num_heads, head_dim)) == reason
+
+
+def test_float16_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    assert "too large for float16" in step.why_not_fused(weights(dtype=torch.float16))
 
 
 def test_a_queue_of_less_than_two_stages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
