@@ -39,11 +39,11 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home in which two chats were asked."""
     home = tmp_path_factory.mktemp("used")
     with kept_run(home) as run:
-        ask_all(run)
+        assert_replies_are_right(run)
     return home
 
 
-def ask_all(run: KeptRun) -> None:
+def assert_replies_are_right(run: KeptRun) -> None:
     """Both chats, their next turns, and a fork in the middle of a block."""
     for number, prompt in enumerate((PROMPT, OTHER, [*PROMPT[:41], 3, 3, 3])):
         reply = run.ask(f"{number}", prompt)
@@ -139,14 +139,14 @@ def test_no_damage_changes_a_reply(used: Path, kinds: list[str | Damage], seed: 
             damage(home, kind, rng)
         for _ in range(2):  # what was damaged is computed, and then written as if nothing had been
             with kept_run(home) as run:
-                ask_all(run)
+                assert_replies_are_right(run)
 
 
 @pytest.mark.parametrize("kind", FILES, ids=lambda kind: kind.__name__)
 def test_live_blocks_are_untouched_by_what_happens_on_disk(used: Path, tmp_path: Path, kind: Damage) -> None:
     shutil.copytree(used, tmp_path / "home")
     with kept_run(tmp_path / "home") as run:
-        ask_all(run)
+        assert_replies_are_right(run)
         for seed in range(10):
             damage(tmp_path / "home", kind, random.Random(seed))
         assert run.ask("again", PROMPT) == alone(PROMPT)

@@ -76,7 +76,7 @@ async def ask(client: Client, prompt: str, chat_id: str | None = None) -> tuple[
     return accepted.chat_id, accepted.turn_id, [frame for frame in frames if isinstance(frame, Notice)]
 
 
-async def fill_up_while_it_speaks(stage: HostStage, full: Full) -> None:
+async def assert_nothing_is_lost_while_full(stage: HostStage, full: Full) -> None:
     client = await stage.connect(MODEL)
     chat, _, notices = await ask(client, "First.")
     assert (notices, chat is None) == ([], False)
@@ -104,13 +104,13 @@ async def fill_up_while_it_speaks(stage: HostStage, full: Full) -> None:
 
 
 async def test_a_host_whose_files_cannot_grow_streams_and_tells_and_stores_what_it_owes(stage: HostStage) -> None:
-    await fill_up_while_it_speaks(stage, limited)
+    await assert_nothing_is_lost_while_full(stage, limited)
 
 
 async def test_on_a_full_disk_a_host_streams_and_tells_and_stores_what_it_owes(stage: HostStage) -> None:
     stage.paths.data_dir.mkdir(parents=True)
     with mounted(stage.paths.data_dir, "-t", "tmpfs", "-o", "size=1m", "none"):
-        await fill_up_while_it_speaks(stage, filled)
+        await assert_nothing_is_lost_while_full(stage, filled)
 
 
 async def test_a_file_that_may_only_be_read_is_told_and_written_again_once_it_may(stage: HostStage) -> None:
