@@ -32,12 +32,13 @@ class KVCache:
     def __init__(self, shape: KVShape, num_blocks: int, block_size: int, device: torch.device) -> None:
         size = (num_blocks + 1, shape.num_layers, 2, block_size, shape.num_kv_heads, shape.head_dim)
         self.data = _zeros(size, shape.dtype, device)
+        self._layers = [(self.data[:, layer, 0], self.data[:, layer, 1]) for layer in range(shape.num_layers)]
         self.block_size = block_size
         self.scratch_block = num_blocks
 
     def layer(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The pages of one layer: keys and values, (num_blocks, block_size, num_kv_heads, head_dim) each."""
-        return self.data[:, number, 0], self.data[:, number, 1]
+        return self._layers[number]
 
     def copy(self, pairs: list[tuple[int, int]]) -> None:
         """Copy whole blocks, (source, destination) each, of which no source is a destination; takes no memory."""

@@ -29,19 +29,16 @@ def forward_rows(
     """
     x = functional.embedding(ids, w.embed)
     delta: torch.Tensor | None = None
-    head_norms = None if w.q_norm is None or w.k_norm is None else (w.q_norm, w.k_norm)
-    width = w.num_heads * w.head_dim
-    for layer in range(w.num_layers):
+    shape, heads = (len(ids), -1, w.head_dim), [w.num_heads, w.num_kv_heads, w.num_kv_heads]
+    for layer, part in enumerate(w.layers):
         pages = cache.layer(layer)
-        hidden = rms_norm(x, delta, w.norms[2 * layer], w.eps)
-        qkv = functional.linear(hidden, w.qkv[layer], None if w.qkv_bias is None else w.qkv_bias[layer])
-        norms = None if head_norms is None else (head_norms[0][layer], head_norms[1][layer])
-        rotary_to_cache(qkv, norms, (w.cos, w.sin), positions, slots, pages, w.num_heads, w.eps)
-        q, k, v = torch.split(qkv.view(len(qkv), -1, w.head_dim), [w.num_heads, w.num_kv_heads, w.num_kv_heads], 1)
-        attended = attend(q, (k, v), pages)
-        delta = functional.linear(attended.reshape(len(qkv), width), w.o[layer])
-        hidden = rms_norm(x, delta, w.norms[2 * layer + 1], w.eps)
-        delta = functional.linear(silu_mul(functional.linear(hidden, w.gate_up[layer])), w.down[layer])
+        hidden = rms_norm(x, delta, part.norm, w.eps)
+        qkv = functional.linear(hidden, part.qkv, part.qkv_bias)
+        rotary_to_cache(qkv, part.head_norms, (w.cos, w.sin), positions, slots, pages, w.num_heads, w.eps)
+        q, k, v = torch.split(qkv.view(shape), heads, 1)
+        delta = functional.linear(attend(q, (k, v), pages).reshape(len(ids), -1), part.o)
+        hidden = rms_norm(x, delta, part.mlp_norm, w.eps)
+        delta = functional.linear(silu_mul(functional.linear(hidden, part.gate_up)), part.down)
     if rows is not None:
         assert delta is not None
         x, delta = x[rows], delta[rows]
