@@ -1,8 +1,9 @@
 """One step's plan and what comes of it: plain lists of ints between the scheduler and a model runner."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 from octavo_engine.events import TokenLogprobs
@@ -15,12 +16,11 @@ class Batch:
     """The rows of one step, decoding rows first.
 
     Row r computes the next `query_lens[r]` tokens of `sequences[r]`, of which the first `context_lens[r]` tokens then
-    have KV. `token_ids`, `positions` and `slots` are flat over all rows, in row order; slot s is offset
-    s % block_size of block s // block_size. `samples[r]` says that the row's last token is the sequence's last, so
-    that a next id is drawn from it. `copies` (source, destination) of whole blocks run before anything is written.
-    The block tables are the sequences' own lists, not copies: planning stays flat in context length. `num_steps` above
-    1, only for rows that all decode, asks for so many tokens in a row: each step's id is the next one's input, and the
-    tables have room for all of them.
+    have KV. `token_ids` are flat over all rows, in row order. `samples[r]` says that the row's last token is the
+    sequence's last, so that a next id is drawn from it. `copies` (source, destination) of whole blocks run before
+    anything is written. The block tables are the sequences' own lists, not copies: planning stays flat in context
+    length. `num_steps` above 1, only for rows that all decode, asks for so many tokens in a row: each step's id is the
+    next one's input, and the tables have room for all of them.
     """
 
     sequences: list[Sequence] = field(default_factory=list)
@@ -28,25 +28,36 @@ class Batch:
     context_lens: list[int] = field(default_factory=list)
     samples: list[bool] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
-    positions: list[int] = field(default_factory=list)
-    slots: list[int] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
     num_steps: int = 1
 
-    def add(self, sequence: Sequence, num_tokens: int, block_size: int) -> None:
+    def add(self, sequence: Sequence, num_tokens: int) -> None:
         """Append a row that computes the next `num_tokens` tokens of a sequence whose table covers them."""
         start, end = sequence.num_computed, sequence.num_computed + num_tokens
-        table = sequence.block_table
         self.sequences.append(sequence)
         self.query_lens.append(num_tokens)
         self.context_lens.append(end)
         self.samples.append(end == len(sequence.token_ids))
         self.token_ids.extend(sequence.token_ids[start:end])
-        self.positions.extend(range(start, end))
-        for block in range(start // block_size, -(-end // block_size)):  # runs of slots, since prompts are long
-            low, high = max(start, block * block_size), min(end, (block + 1) * block_size)
-            shift = (table[block] - block) * block_size
-            self.slots.extend(range(low + shift, high + shift))
+
+    @property
+    def positions(self) -> list[int]:
+        """Of each token in its sequence; not kept, since not every runner wants those of a long prompt."""
+        return list(chain.from_iterable(self._spans))
+
+    def slots(self, block_size: int) -> list[int]:
+        """Where the KV of each token goes: slot s is offset s % block_size of block s // block_size."""
+        slots: list[int] = []
+        for sequence, span in zip(self.sequences, self._spans, strict=True):
+            for number in range(span.start // block_size, -(-span.stop // block_size)):  # runs, as prompts are long
+                begin = number * block_size
+                shift = (sequence.block_table[number] - number) * block_size
+                slots += range(max(span.start, begin) + shift, min(span.stop, begin + block_size) + shift)
+        return slots
+
+    @property
+    def _spans(self) -> Iterator[range]:
+        return (range(end - n, end) for n, end in zip(self.query_lens, self.context_lens, strict=True))
 
     @property
     def num_tokens(self) -> int:

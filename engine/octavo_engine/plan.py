@@ -24,28 +24,22 @@ class Plan:
     overflowed: list[Sequence] = field(default_factory=list)
 
 
-def add_decodes(batch: Batch, sequences: list[Sequence], block_size: int) -> None:
-    """What `batch.add(sequence, 1, block_size)` does, for many: column by column, which takes half the time."""
-    positions = [s.num_computed for s in sequences]
+def add_decodes(batch: Batch, sequences: list[Sequence]) -> None:
+    """What `batch.add(sequence, 1)` does, for many: column by column, which takes half the time."""
     batch.sequences += sequences
     batch.query_lens += [1] * len(sequences)
-    batch.context_lens += [position + 1 for position in positions]
+    batch.context_lens += [s.num_computed + 1 for s in sequences]
     batch.samples += [True] * len(sequences)
     batch.token_ids += [s.token_ids[-1] for s in sequences]
-    batch.positions += positions
-    batch.slots += [
-        s.block_table[position // block_size] * block_size + position % block_size
-        for s, position in zip(sequences, positions, strict=True)
-    ]
 
 
-def add_prefills(batch: Batch, sequences: list[Sequence], max_num_tokens: int, block_size: int) -> None:
+def add_prefills(batch: Batch, sequences: list[Sequence], max_num_tokens: int) -> None:
     """Split what the batch has left of its budget evenly; what a short prompt does not need goes to the longer ones."""
     budget = max_num_tokens - batch.num_tokens
     for number, sequence in enumerate(sorted(sequences, key=attrgetter("num_uncomputed"))):
         share = min(sequence.num_uncomputed, budget // (len(sequences) - number))
         if share:
-            batch.add(sequence, share, block_size)
+            batch.add(sequence, share)
             budget -= share
 
 

@@ -90,7 +90,7 @@ class Scheduler:
         self._plan_decodes(plan, decoding)
         prefills = [s for s in self.running if not s.is_decoding]
         self._admit(plan, prefills)
-        add_prefills(plan.batch, prefills, self._limits.num_tokens, self.manager.block_size)
+        add_prefills(plan.batch, prefills, self._limits.num_tokens)
         add_steps(plan.batch, self.num_decode_steps, self.manager)
         self._in_flight = plan.batch
         return plan
@@ -200,7 +200,7 @@ class Scheduler:
                     continue
                 plan.batch.copies += self.manager.grow(sequence)
             rows.append(sequence)
-        add_decodes(plan.batch, rows, self.manager.block_size)
+        add_decodes(plan.batch, rows)
 
     def _make_room(self, sequence: Sequence, plan: Plan) -> bool:
         """Let `sequence` grow, whatever it takes; false when it was preempted itself or fills the pool.

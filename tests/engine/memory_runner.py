@@ -108,7 +108,7 @@ class MemoryRunner:
         if order.fails or num_bytes > self.num_bytes:
             self._fail(order, num_bytes)
         self._copy(batch.copies)
-        for slot, token_id in zip(batch.slots, batch.token_ids, strict=True):
+        for slot, token_id in zip(batch.slots(self._size), batch.token_ids, strict=True):
             self._memory[slot] = token_id
         for sequence, end in zip(batch.sequences, batch.context_lens, strict=True):
             assert self._gather(sequence, end) == sequence.token_ids[:end]
@@ -184,7 +184,7 @@ class MemoryRunner:
 
     def _fail(self, order: Order, num_bytes: int) -> None:
         if order.fails != "before":
-            for slot in order.batch.slots:
+            for slot in order.batch.slots(self._size):
                 self._memory[slot] = GARBAGE
         if not order.fails:
             raise DeviceMemoryError(f"{num_bytes} bytes asked for, {self.num_bytes} free")

@@ -78,6 +78,16 @@ def test_a_wide_nucleus_is_found_beyond_the_candidates() -> None:
     assert int((kept > 0).sum()) == pytest.approx(2000, abs=2)
 
 
+def test_a_draw_that_the_host_does_not_wait_for_gives_the_same_ids() -> None:
+    filters = ((0.8, 0, 0.95, 0.0), (1.0, 0, 1.0, 0.0), (0.0, 0, 1.0, 0.0), (2.0, 7, 0.5, 0.0), (1.0, 50, 1.0, 0.1))
+    rows = [sequence(SamplingParams(temperature=t, top_k=k, top_p=p, min_p=m)) for t, k, p, m in filters]
+    logits = torch.randn(len(rows), 4000, generator=torch.Generator().manual_seed(0)) * 3
+    for position in range(50):
+        positions = torch.full((len(rows),), position)
+        looking, static = RowParams.of(rows, CPU), RowParams.of(rows, CPU, is_static=True)
+        assert draw(logits, static, positions).tolist() == draw(logits, looking, positions).tolist()
+
+
 def test_temperature_zero_takes_the_largest_logit_also_beside_a_drawing_row() -> None:
     greedy, drawing = sequence(SamplingParams(temperature=0.0)), sequence(SamplingParams(temperature=9.0, seed=3))
     ids = draw(LOGITS.expand(2, -1), RowParams.of([greedy, drawing], CPU), torch.tensor([0, 0]))

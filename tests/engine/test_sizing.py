@@ -156,8 +156,8 @@ def test_the_largest_batch_has_all_tokens_in_rows_that_fit_the_context_and_block
     batch, num_blocks = largest_batch(num_tokens=700, max_model_len=300, block_size=16)
     assert batch.query_lens == batch.context_lens == [300, 300, 100]
     assert num_blocks == 19 + 19 + 7
-    assert len(set(batch.slots)) == 700
-    assert max(batch.slots) < num_blocks * 16
+    assert len(set(batch.slots(16))) == 700
+    assert max(batch.slots(16)) < num_blocks * 16
 
 
 def test_the_rehearsal_runs_the_whole_step_and_gives_its_peak(gpu: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def batch(*query_lens: int) -> Batch:
     for number, length in enumerate(query_lens):
         sequence = Sequence(str(number), prompt(1, length), SamplingParams())
         sequence.block_table = [*range(length)]
-        made.add(sequence, length, 16)
+        made.add(sequence, length)
     return made
 
 

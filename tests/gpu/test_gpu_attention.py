@@ -52,7 +52,7 @@ def test_ragged_rows_equal_float64(dim: int, heads: int, kv_heads: int, window: 
             cache.data[block, 1, 0, offset], cache.data[block, 1, 1, offset] = old_k[position], old_v[position]
         own = slice(start, start + new)
         expected.append(reference(q[own], torch.cat([old_k, k[own]]), torch.cat([old_v, v[own]]), spec))
-        batch.add(sequence, new, BLOCK)
+        batch.add(sequence, new)
         start += new
     backend.begin(batch)
     ours = backend.attend(q, k, v, spec).double()

@@ -35,7 +35,7 @@ def prefill(runner: FastRunner, sequences: list[Sequence], chunk: int = 512) -> 
     for sequence in sequences:
         while sequence.num_uncomputed:
             batch = Batch()
-            batch.add(sequence, min(chunk, sequence.num_uncomputed), BLOCK)
+            batch.add(sequence, min(chunk, sequence.num_uncomputed))
             runner._prompt_eager(batch)
             sequence.num_computed = batch.context_lens[0]
 
@@ -45,7 +45,7 @@ def decode(sequences: list[Sequence]) -> Batch:
     batch = Batch()
     for sequence in sequences:
         sequence.num_computed = len(sequence.token_ids) - 1
-        batch.add(sequence, 1, BLOCK)
+        batch.add(sequence, 1)
     return batch
 
 
@@ -104,7 +104,7 @@ def test_chunks_of_prompts_and_growing_rows_in_turn(kind: str) -> None:
         sequences.append(sequence)
         for chunk in (length // 2, length - length // 2):
             batch = Batch()
-            batch.add(sequence, chunk, BLOCK)
+            batch.add(sequence, chunk)
             assert_graph_equals_eager(runner, batch)
             sequence.num_computed += chunk
         for _ in range(2):
@@ -145,10 +145,21 @@ def test_rows_that_share_blocks_are_as_if_each_read_its_own(monkeypatch: pytest.
 def test_a_long_cold_prompt_is_as_if_it_went_the_common_way() -> None:
     runner = make_runner("Qwen3Config", 40)
     runner._long_prompt.warm_up(4096)
+    table = list(range(20, 8, -1))
     batch = Batch()
-    batch.add(make_sequence(0, 2900, list(range(12))), 2900, BLOCK)
+    batch.add(make_sequence(0, 2900, table), 2900)
     assert runner._long_prompt.can_take(batch)
-    ours = runner._prompt_eager(batch).float()
+
+    def compute() -> tuple[torch.Tensor, torch.Tensor]:
+        runner._cache.data.zero_()
+        return runner._prompt_eager(batch).float(), runner._cache.data[:-1].float()
+
+    ours, our_pages = compute()
     runner._long_prompt = LongPrompt(runner._weights, runner._cache)
-    theirs = runner._prompt_eager(batch).float()
+    theirs, their_pages = compute()
     assert float((ours - theirs).norm() / theirs.norm()) < LARGEST_ERROR
+    for pages in (our_pages, their_pages):  # all slots of its tokens in all layers, and none beside them
+        written = pages.flatten(-2).any(-1).all((1, 2))
+        assert written[table].sum() == written.sum() == 2900
+        assert pages.flatten(-2).any(-1).sum() == 2900 * 2 * 3
+    assert float((our_pages - their_pages).norm() / their_pages.norm()) < LARGEST_ERROR

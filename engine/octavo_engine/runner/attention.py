@@ -69,7 +69,7 @@ class SDPABackend:
         self._masks: dict[tuple[int, int | None], torch.Tensor] = {}
 
     def begin(self, batch: Batch) -> None:
-        slots = torch.tensor(batch.slots, device=self._device)  # (T,)
+        slots = torch.tensor(batch.slots(self._cache.block_size), device=self._device)  # (T,)
         self._blocks, self._offsets = slots // self._cache.block_size, slots % self._cache.block_size
         self._masks = {}
         self._groups = []

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from octavo_engine.runner.transfer import upload_as
 from octavo_engine.runner.uniform import uniform
 from octavo_engine.sequence import Sequence
 
@@ -15,8 +16,8 @@ NUM_CANDIDATES = 1024
 class RowParams:
     """Sampling parameters of each row as tensors, (rows,) each; the flags say which stages any row needs.
 
-    A static one belongs to a CUDA graph: its tensors stay, its values change, and nothing may depend on them on the
-    host, so all stages run and whole vocabularies are sorted.
+    Of a static one nothing may depend on the values on the host, which does not wait for them, so whole vocabularies
+    are sorted; in a CUDA graph, whose tensors stay while their values change, all stages run, too.
     """
 
     temperature: torch.Tensor
@@ -30,17 +31,18 @@ class RowParams:
     is_static: bool = False
 
     @classmethod
-    def of(cls, sequences: list[Sequence], device: torch.device) -> "RowParams":
+    def of(cls, sequences: list[Sequence], device: torch.device, *, is_static: bool = False) -> "RowParams":
         params = [sequence.params for sequence in sequences]
         return cls(
-            temperature=torch.tensor([p.temperature for p in params], device=device),
-            top_k=torch.tensor([p.top_k for p in params], device=device),
-            top_p=torch.tensor([p.top_p for p in params], device=device),
-            min_p=torch.tensor([p.min_p for p in params], device=device),
-            seed=torch.tensor([s.seed for s in sequences], device=device),
+            temperature=upload_as(torch.float32, [p.temperature for p in params], device),
+            top_k=upload_as(torch.int64, [p.top_k for p in params], device),
+            top_p=upload_as(torch.float32, [p.top_p for p in params], device),
+            min_p=upload_as(torch.float32, [p.min_p for p in params], device),
+            seed=upload_as(torch.int64, [s.seed for s in sequences], device),
             is_all_greedy=all(p.temperature == 0 for p in params),
             has_top=any(p.top_k or p.top_p < 1 for p in params),
             has_min_p=any(p.min_p > 0 for p in params),
+            is_static=is_static,
         )
 
     @classmethod

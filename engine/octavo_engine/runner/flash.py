@@ -157,7 +157,7 @@ class FlashBackend:
 
     def begin(self, batch: Batch) -> None:
         """See AttentionBackend."""
-        slots = torch.tensor(batch.slots, device=self._device)
+        slots = torch.tensor(batch.slots(self._cache.block_size), device=self._device)
         self._blocks, self._offsets = slots // self._cache.block_size, slots % self._cache.block_size
         self._rows = rows_of(batch, self._cache.block_size, self._device)
 

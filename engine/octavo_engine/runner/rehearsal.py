@@ -61,7 +61,7 @@ def largest_batch(num_tokens: int, max_model_len: int, block_size: int) -> tuple
         length = min(left, max_model_len)
         sequence = Sequence("rehearsal", [0] * length, SamplingParams())
         sequence.block_table = list(range(num_blocks, num_blocks + -(-length // block_size)))
-        batch.add(sequence, length, block_size)
+        batch.add(sequence, length)
         num_blocks += len(sequence.block_table)
         left -= length
     return batch, num_blocks

@@ -27,11 +27,12 @@ def check_agreement(model: PreTrainedModel, cache: KVCache, backend: AttentionBa
     sequence = Sequence("agreement", [i * 37 % len(w.embed) for i in range(NUM_TOKENS)], SamplingParams())
     sequence.block_table = [cache.scratch_block]
     batch = Batch()
-    batch.add(sequence, NUM_TOKENS, cache.block_size)
+    batch.add(sequence, NUM_TOKENS)
     general = forward(model, cache, backend, batch).float()
     rows, device = rows_of(batch, cache.block_size, cache.data.device), cache.data.device
     ids, positions, slots = (
-        torch.tensor(values, device=device) for values in (batch.token_ids, batch.positions, batch.slots)
+        torch.tensor(values, device=device)
+        for values in (batch.token_ids, batch.positions, batch.slots(cache.block_size))
     )
     last = torch.tensor([NUM_TOKENS - 1], device=device)
     fast = forward_rows(

@@ -2,6 +2,7 @@
 
 import logging
 from bisect import bisect_left
+from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -16,12 +17,12 @@ from octavo_engine.runner.fast.long_prompt import LongPrompt
 from octavo_engine.runner.fast.sharing import Sharing, find_sharing
 from octavo_engine.runner.fast.step import MAX_ROWS, FusedStep, StepKernels, why_not_fused
 from octavo_engine.runner.fast.weights import FastWeights
-from octavo_engine.runner.filters import RowParams
+from octavo_engine.runner.filters import RowParams, draw
 from octavo_engine.runner.flash import attend_paged, cumulative, padded, rows_of
 from octavo_engine.runner.kv_cache import KVCache
 from octavo_engine.runner.model_runner import sampling_rows
 from octavo_engine.runner.sampler import Sampler
-from octavo_engine.runner.transfer import download, mark, pinned, upload
+from octavo_engine.runner.transfer import download, mark, pinned, upload, upload_as
 from octavo_engine.sequence import Sequence
 
 log = logging.getLogger(__name__)
@@ -69,8 +70,8 @@ class FastRunner:
         sequence = Sequence("warm-up", [0] * num_tokens, SamplingParams())
         sequence.block_table = [scratch] * -(-num_tokens // size)
         batch = Batch()
-        batch.add(sequence, num_tokens, size)
-        self._sampler.sample(self._prompt_eager(batch)[:1], [sequence])
+        batch.add(sequence, num_tokens)
+        self._draw(self._prompt_eager(batch), [sequence]).wait()
         for rows in ROW_BUCKETS:
             for width in WARM_WIDTHS:
                 self._decode_graph(rows, width, True)
@@ -90,7 +91,8 @@ class FastRunner:
         if batch.is_decode and num_rows is not None:
             return self._launch_decode(batch, num_rows)
         sampling = [s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples]
-        return self._sample_later(self._prompt(batch), sampling)
+        logits = self._prompt(batch)
+        return self._draw(logits, sampling) if sampling and is_plain(sampling) else self._sample_later(logits, sampling)
 
     def _launch_decode(self, batch: Batch, num_rows: int) -> PendingStep:
         sharing = self._sharing(batch, num_rows)
@@ -99,17 +101,24 @@ class FastRunner:
         self._fill_decode(graph, batch, order, sharing)
         for _ in range(batch.num_steps):
             graph.graph.replay()
-        if not is_plain(batch):
-            return self._sample_later(graph.logits, batch.sequences)
-        return download(graph.out[: batch.num_steps], order)
+        if is_plain(batch.sequences):
+            return download(graph.out[: batch.num_steps], order)
+        return self._sample_later(graph.logits, batch.sequences)
 
     def _sharing(self, batch: Batch, num_rows: int) -> Sharing | None:
         """Which rows begin alike, where a graph can make use of it and the ids are all that is wanted of it."""
-        if self._fused_step(num_rows) is not None or not is_plain(batch):
+        if self._fused_step(num_rows) is not None or not is_plain(batch.sequences):
             return None
         pages = self._cache.data
         tables = [sequence.block_table for sequence in batch.sequences]
         return find_sharing(tables, batch.positions, self._cache.block_size, pages[0, 0].nbytes)
+
+    def _draw(self, logits: torch.Tensor, sequences: list[Sequence]) -> PendingStep:
+        """The host has no say in sampling: it follows in the queue, and nobody waits for more than the ids."""
+        rows = RowParams.of(sequences, self._device, is_static=True)
+        position = upload_as(torch.int64, [s.num_replied for s in sequences], self._device)
+        ids = draw(logits[: len(sequences)].float(), rows, position)
+        return download(ids[None], range(len(sequences)))
 
     def _sample_later(self, logits: torch.Tensor, sequences: list[Sequence]) -> PendingStep:
         """The forward is in the queue; the host has a say in sampling, for which it waits. Logits are overwritten by
@@ -124,7 +133,7 @@ class FastRunner:
 
     def _graph_for(self, batch: Batch, num_rows: int, sharing: Sharing | None = None) -> DecodeGraph:
         """Rows whose logits the host changes take the greedy graph's logits and leave its ids."""
-        is_greedy = not is_plain(batch) or all(s.params.temperature == 0 for s in batch.sequences)
+        is_greedy = not is_plain(batch.sequences) or all(s.params.temperature == 0 for s in batch.sequences)
         return self._decode_graph(num_rows, self._width(batch, sharing), is_greedy, sharing is not None)
 
     def _fill_decode(self, graph: DecodeGraph, batch: Batch, order: list[int], sharing: Sharing | None) -> None:
@@ -132,7 +141,7 @@ class FastRunner:
         fill, skipped = [0] * idle, sharing.shared if sharing else [0] * len(order)
         tables = [s.block_table for s in sequences]
         values = [batch.token_ids[row] for row in order] + fill
-        values += [batch.positions[row] for row in order] + fill
+        values += [batch.context_lens[row] - 1 for row in order] + fill
         values += [s.num_replied for s in sequences] + fill + [0] * graph.num_rows
         for table, begin in zip(tables, skipped, strict=True):
             values += padded(table[begin:], graph.width)
@@ -201,7 +210,7 @@ class FastRunner:
         last += [0] * (graph.num_rows - len(last))
         tables = [block for s in batch.sequences for block in padded(s.block_table, graph.width)]
         values = [*batch.token_ids, *[0] * idle_tokens, *batch.positions, *[0] * idle_tokens]
-        values += [*batch.slots, *[scratch] * idle_tokens, *queries, *keys, *last, *tables]
+        values += [*batch.slots(self._cache.block_size), *[scratch] * idle_tokens, *queries, *keys, *last, *tables]
         values += [self._cache.scratch_block] * (idle_rows * graph.width)
         graph.inputs.copy_(pinned(values, self._device), non_blocking=True)
 
@@ -211,7 +220,7 @@ class FastRunner:
         size = batch.num_tokens
         rows = rows_of(batch, self._cache.block_size, self._device)
         last = sampling_rows(batch)
-        values = [*batch.token_ids, *batch.positions, *batch.slots, *(last or [0])]
+        values = [*batch.token_ids, *batch.positions, *batch.slots(self._cache.block_size), *(last or [0])]
         packed = upload(values, self._device)
         ids, positions, slots, last_rows = torch.split(packed, [size, size, size, max(len(last), 1)])
         return forward_rows(
@@ -232,6 +241,6 @@ def load_kernels(weights: FastWeights, block_size: int) -> StepKernels | None:
     return None
 
 
-def is_plain(batch: Batch) -> bool:
-    """Whether sampling needs nothing but temperature and filters, so that a graph can do it."""
-    return not any(s.params.changes_logits or s.params.logprobs is not None for s in batch.sequences)
+def is_plain(sequences: Iterable[Sequence]) -> bool:
+    """Whether sampling needs nothing but temperature and filters, in which the host has no say."""
+    return not any(s.params.changes_logits or s.params.logprobs is not None for s in sequences)

@@ -8,7 +8,7 @@ import logging
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from octavo_engine.batch import Batch
 from octavo_engine.runner.fast.forward import Pair, forward_rows
@@ -29,8 +29,10 @@ class LongPrompt:
     def __init__(self, weights: FastWeights, cache: KVCache) -> None:
         self._weights, self._cache = weights, cache
         self._most_tokens = 0
+        self._positions = torch.arange(len(weights.cos), dtype=torch.int32, device=cache.data.device)
 
     @torch.inference_mode()
+    @sdpa_kernel(SDPBackend.CUDNN_ATTENTION)
     def warm_up(self, most_tokens: int) -> None:
         """Plan for lengths up to `most_tokens`; where cuDNN cannot, prompts take the common way."""
         w = self._weights
@@ -49,21 +51,26 @@ class LongPrompt:
         is_cold = len(batch.sequences) == 1 and batch.context_lens == batch.query_lens
         return is_cold and LEAST < batch.num_tokens <= self._most_tokens
 
+    @sdpa_kernel(SDPBackend.CUDNN_ATTENTION)
     def __call__(self, batch: Batch) -> torch.Tensor:
         """The logits of the row's last token, (1, vocabulary)."""
-        fill = -batch.num_tokens % STEP
-        size = batch.num_tokens + fill
-        scratch = self._cache.scratch_block * self._cache.block_size
-        values = [*batch.token_ids, *[0] * fill, *batch.positions, *[0] * fill, *batch.slots, *[scratch] * fill]
-        packed = upload([*values, *(sampling_rows(batch) or [0])], self._cache.data.device)
-        ids, positions, slots, last = torch.split(packed, [size, size, size, 1])
-        return forward_rows(self._weights, self._cache, ids, positions, slots, last, self._attend)
+        cache, num_tokens, fill = self._cache, batch.num_tokens, -batch.num_tokens % STEP
+        table = batch.sequences[0].block_table[: -(-num_tokens // cache.block_size)]
+        values = [*batch.token_ids, *[0] * fill, *(sampling_rows(batch) or [0]), *table]
+        ids, last, blocks = torch.split(upload(values, cache.data.device), [num_tokens + fill, 1, len(table)])
+        slots = self._slots(blocks, num_tokens, fill)
+        return forward_rows(self._weights, cache, ids, self._positions[: len(ids)], slots, last, self._attend)
+
+    def _slots(self, blocks: torch.Tensor, num_tokens: int, fill: int) -> torch.Tensor:
+        """Where the KV of each token goes, (tokens + fill,); reckoned on the device, sooner than sent there."""
+        page = self._cache.block_size
+        slots = torch.add(self._positions[:page], blocks[:, None], alpha=page).view(-1)[:num_tokens]
+        return pad(slots, (0, fill), value=self._cache.scratch_block * page) if fill else slots
 
     def _attend(self, q: torch.Tensor, fresh: Pair, pages: Pair) -> torch.Tensor:
         query, key, value = (tensor.transpose(0, 1)[None] for tensor in (q, *fresh))
-        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            out = scaled_dot_product_attention(
-                query, key, value, is_causal=True, scale=self._weights.scale,
-                enable_gqa=self._weights.num_heads != self._weights.num_kv_heads,
-            )  # fmt: skip
+        out = scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=self._weights.scale,
+            enable_gqa=self._weights.num_heads != self._weights.num_kv_heads,
+        )  # fmt: skip
         return out[0].transpose(0, 1)
