@@ -2,30 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from itertools import chain
 
+from octavo_engine.batch import Batch
 from octavo_engine.block_pool import BlockPool
-from octavo_engine.prefix_index import PrefixIndex, chain_digest
+from octavo_engine.prefix_index import Match, PrefixIndex, chain_digest
 from octavo_engine.sequence import Sequence
 
 COPY_SHARE = 16
 """A partial hit that must be copied is taken if it saves a 16th of a block: a whole block is moved for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """The computed prefix that a prompt finds: whole blocks, then `num_partial` slots of one more block."""
-
-    blocks: tuple[int, ...]
-    digests: tuple[bytes, ...]
-    partial_block: int
-    num_partial: int
-    num_tokens: int
-
-    def without_partial(self) -> "Match":
-        """The same match over whole blocks only: it never needs more blocks than the sequence itself."""
-        return replace(self, partial_block=-1, num_partial=0, num_tokens=self.num_tokens - self.num_partial)
 
 
 class BlockManager:
@@ -120,6 +105,17 @@ class BlockManager:
             self._num_copying[source] -= 1
             self._release(source)
 
+    def foresee(self, batch: Batch) -> None:
+        """Hash the blocks that a batch fills while it is computed, so that `commit` need not. Idempotent."""
+        if not self.enable_prefix_caching:
+            return
+        for sequence, end in zip(batch.sequences, batch.context_lens, strict=True):
+            coming = sequence.coming
+            for number in range(len(sequence.digests) + len(coming), end // self.block_size):
+                parent = coming[-1] if coming else self._parent(sequence, number)
+                tokens = sequence.token_ids[number * self.block_size : (number + 1) * self.block_size]
+                coming.append(chain_digest(parent, tokens))
+
     def commit(self, sequence: Sequence, num_computed: int) -> None:
         """Say that the KV of the first `num_computed` tokens is written: blocks that became full are indexed.
 
@@ -155,7 +151,7 @@ class BlockManager:
             self.index_tail(sequence)
         while sequence.block_table:
             self._release(sequence.block_table.pop())
-        sequence.digests = []
+        sequence.digests, sequence.coming = [], []
         sequence.num_computed = 0
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
@@ -262,7 +258,7 @@ class BlockManager:
         start = number * self.block_size
         tokens = tuple(sequence.token_ids[start : start + self.block_size])
         parent, block = self._parent(sequence, number), sequence.block_table[number]
-        digest = chain_digest(parent, tokens)
+        digest = sequence.coming[0] if sequence.coming else chain_digest(parent, tokens)
         twin = self.index.find(parent, tokens, digest)
         if twin is None and digest in self.index.digests:
             return False
@@ -273,6 +269,7 @@ class BlockManager:
             sequence.block_table[number] = twin
             self._release(block)
         sequence.digests.append(digest)
+        del sequence.coming[:1]
         return True
 
     def _is_writable(self, block: int, offset: int) -> bool:

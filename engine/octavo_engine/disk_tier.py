@@ -5,9 +5,9 @@ from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 from weakref import WeakSet
 
-from octavo_engine.block_manager import BlockManager, Match
+from octavo_engine.block_manager import BlockManager
 from octavo_engine.params import SamplingParams
-from octavo_engine.prefix_index import chain_digest, common_prefix
+from octavo_engine.prefix_index import Match, chain_digest, common_prefix
 from octavo_engine.sequence import Sequence
 from octavo_engine.speeds import Speeds
 from octavo_engine.stored_blocks import StoredBlock, StoredBlocks, chain_blocks

@@ -165,6 +165,7 @@ class Engine:
         Requests that are added or aborted between the two are part of what `step` launches.
         """
         if self._flight is not None:
+            self._scheduler.manager.foresee(self._flight.batch)
             self._flight.wait()
 
     def step(self) -> list[Event]:
@@ -224,6 +225,7 @@ class Engine:
 
     def _land(self) -> tuple[list[Said], list[Event]]:
         """Take in the step in flight: what it gave, or the ends of the requests that it failed."""
+        self.wait()
         flight, self._flight = self._flight, None
         if flight is None:
             return [], []

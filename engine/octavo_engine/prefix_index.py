@@ -3,7 +3,7 @@
 import hashlib
 import struct
 from collections.abc import KeysView, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MAX_SIBLINGS_COMPARED = 64
 
@@ -15,6 +15,21 @@ class Entry:
     parent: bytes
     tokens: tuple[int, ...]
     digest: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The computed prefix that a prompt finds: whole blocks, then `num_partial` slots of one more block."""
+
+    blocks: tuple[int, ...]
+    digests: tuple[bytes, ...]
+    partial_block: int
+    num_partial: int
+    num_tokens: int
+
+    def without_partial(self) -> "Match":
+        """The same match over whole blocks only: it never needs more blocks than the sequence itself."""
+        return replace(self, partial_block=-1, num_partial=0, num_tokens=self.num_tokens - self.num_partial)
 
 
 def chain_digest(parent: bytes, tokens: Sequence[int]) -> bytes:

@@ -5,18 +5,18 @@ from itertools import chain
 from operator import attrgetter
 
 from octavo_engine.batch import Batch, Said, StepOutput
-from octavo_engine.block_manager import BlockManager, Match
+from octavo_engine.block_manager import BlockManager
 from octavo_engine.checks import check_length
 from octavo_engine.config import DEFAULT_BATCHED_TOKENS, EngineConfig
 from octavo_engine.disk_tier import DiskTier
 from octavo_engine.plan import Plan, add_decodes, add_prefills, add_steps
+from octavo_engine.prefix_index import Match
 from octavo_engine.sequence import Sequence, SequenceState
 from octavo_engine.step_limits import StepLimits
 from octavo_engine.waiting import MIN_SHARED_GAIN, WaitingQueue
 
 MAX_PARTIAL_PREFILLS = 4
 """Prompts that may be in the making beyond the budget of one step, so that a short one need not wait for a long one."""
-
 PERSON = 0
 """The priority of a person's request; background work has larger numbers."""
 

@@ -21,14 +21,15 @@ class Sequence:
 
     `token_ids` is the prompt and then every sampled id; the KV of the first `num_computed` of them lies in the
     blocks of `block_table`, position p in slot p % block_size of block p // block_size. `digests` are the chained
-    hashes of the blocks indexed so far. Lower `priority` numbers go first. The reply may end from `least` tokens on,
-    prompt included, with one of `stop_ids`, and ends at `most`; `end` says that it did. `is_kept`: its blocks may be
-    written to disk.
+    hashes of the blocks indexed so far, `coming` those of the blocks behind them, as far as they are known. Lower
+    `priority` numbers go first. The reply may end from `least` tokens on, prompt included, with one of `stop_ids`, and
+    ends at `most`; `end` says that it did. `is_kept`: its blocks may be written to disk.
     """
 
     __slots__ = (
         "__weakref__",  # a runner may keep what it knows of a sequence exactly as long as the sequence lives
         "block_table",
+        "coming",
         "digests",
         "end",
         "is_kept",
@@ -75,6 +76,7 @@ class Sequence:
         self.num_cached = 0
         self.block_table: list[int] = []
         self.digests: list[bytes] = []
+        self.coming: list[bytes] = []
         self.state = SequenceState.WAITING
 
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 import pytest
 
 from octavo_engine import block_manager, prefix_index
+from octavo_engine.batch import Batch
 from octavo_engine.block_manager import BlockManager
 from octavo_engine.params import SamplingParams
 from octavo_engine.sequence import Sequence
@@ -193,6 +194,34 @@ def test_another_fingerprint_finds_nothing_of_ours() -> None:
     assert not ours.index.digests & theirs.index.digests
     computed(ours, TEN)
     assert not ours.index.digests & theirs.index.digests
+
+
+def test_a_foreseen_block_is_hashed_once_and_found_only_when_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, batch = BlockManager(8, 4), Batch()
+    coming = sequence(TEN)
+    manager.admit(coming, manager.match(coming))
+    batch.add(coming, len(TEN))
+    for _ in range(2):
+        manager.foresee(batch)
+    assert (found(manager, TEN), len(coming.coming)) == (0, 2)
+    with monkeypatch.context() as patch:
+        patch.delattr(block_manager, "chain_digest")
+        manager.commit(coming, len(TEN))
+    assert (found(manager, TEN), coming.coming) == (8, [])
+    manager.check_integrity([coming])
+
+
+def test_what_was_foreseen_for_a_preempted_sequence_is_forgotten() -> None:
+    manager, batch = BlockManager(8, 4), Batch()
+    coming = sequence(TEN)
+    manager.admit(coming, manager.match(coming))
+    batch.add(coming, len(TEN))
+    manager.foresee(batch)
+    manager.release(coming, keep_tail=False)
+    finished(manager, TEN[:4])
+    manager.admit(coming, manager.match(coming))
+    manager.commit(coming, len(TEN))
+    manager.check_integrity([coming])
 
 
 def test_without_prefix_caching_nothing_is_found_or_kept() -> None:

@@ -3,9 +3,9 @@
 import pytest
 from tests.engine.memory_runner import Stage
 
-from octavo_engine.block_manager import Match
 from octavo_engine.errors import RequestRefusedError
 from octavo_engine.params import SamplingParams
+from octavo_engine.prefix_index import Match
 from octavo_engine.sequence import Sequence
 
 PREFIX = list(range(1000, 2024))
