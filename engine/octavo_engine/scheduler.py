@@ -91,7 +91,7 @@ class Scheduler:
         prefills = [s for s in self.running if not s.is_decoding]
         self._admit(plan, prefills)
         add_prefills(plan.batch, prefills, self._limits.num_tokens)
-        add_steps(plan.batch, self.num_decode_steps, self.manager)
+        add_steps(plan.batch, self.num_decode_steps, self.max_model_len, self.manager)
         self._in_flight = plan.batch
         return plan
 

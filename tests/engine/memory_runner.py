@@ -42,11 +42,12 @@ def counted_id(token_ids: SequenceOf[int], seed: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step was asked: the request of each row, its tokens, and the copies before them."""
+    """What one step was asked: the request of each row, its tokens, the copies before them, and how often."""
 
     rows: tuple[str, ...]
     query_lens: tuple[int, ...]
     copies: tuple[tuple[int, int], ...]
+    num_steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,8 @@ class MemoryRunner:
 
     def launch(self, batch: Batch) -> PendingStep:
         assert self.num_computed == len(self.steps), "a step is launched while another is in flight"
-        self.steps.append(
-            Step(tuple(s.request_id for s in batch.sequences), tuple(batch.query_lens), tuple(batch.copies))
-        )
+        rows = tuple(s.request_id for s in batch.sequences)
+        self.steps.append(Step(rows, tuple(batch.query_lens), tuple(batch.copies), batch.num_steps))
         self._check_plan(batch)
         fails, self.fails = self.fails, ""
         if fails == "launch":
@@ -148,6 +148,7 @@ class MemoryRunner:
         assert len(batch.sequences) <= self._scheduler.max_num_seqs
         decoding = [s.is_decoding for s in batch.sequences]
         assert decoding == sorted(decoding, reverse=True)
+        assert max(batch.context_lens) + batch.num_steps - 1 <= self._scheduler.max_model_len
         assert len({destination for _, destination in batch.copies}) == len(batch.copies)
         for sequence, position in written(batch):
             block, offset = sequence.block_table[position // self._size], position % self._size
