@@ -45,12 +45,12 @@ class BlockManager:
         """The longest computed prefix of a sequence; always short of its last token, which must be computed anew."""
         return self._find(sequence.token_ids, len(sequence.token_ids) - 1)
 
-    def can_admit(self, sequence: Sequence, match: Match) -> bool:
-        """Whether blocks for all tokens of the sequence can be had now, the matched ones aside."""
+    def can_admit(self, sequence: Sequence, match: Match, num_spare: int = 0) -> bool:
+        """Whether blocks for all its tokens can be had now, the matched ones aside, so that `num_spare` are left."""
         held = [*match.blocks, match.partial_block] if match.num_partial else match.blocks
         num_revived = sum(self.pool.is_cached(block) for block in held)
         needed = self.num_blocks_for(len(sequence.token_ids)) - len(match.blocks)
-        return needed + num_revived <= self.pool.num_available
+        return needed + num_revived + num_spare <= self.pool.num_available
 
     def admit(self, sequence: Sequence, match: Match) -> list[tuple[int, int]]:
         """Build the table for all tokens of a sequence; returns the (source, destination) copies that must run first.

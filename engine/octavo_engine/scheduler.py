@@ -4,6 +4,7 @@ from bisect import insort
 from itertools import chain
 from operator import attrgetter
 
+from octavo_engine.admission import Admission
 from octavo_engine.batch import Batch, Said, StepOutput
 from octavo_engine.block_manager import BlockManager
 from octavo_engine.checks import check_length
@@ -37,7 +38,7 @@ class Scheduler:
         self.waiting = WaitingQueue()
         self.running: list[Sequence] = []
         self.disk: DiskTier | None = None
-        self._stalled: tuple[Sequence | None, int] = None, 0
+        self._admission = Admission(manager, self.running)
         self._limits = StepLimits(self.max_num_seqs, self.max_num_batched_tokens, manager.block_size)
         self._in_flight = Batch()  # empty when nothing is
         self._next = Plan()
@@ -188,7 +189,7 @@ class Scheduler:
             self._preempt(self.running[-1], plan)
 
     def _fits_now(self, sequence: Sequence) -> bool:
-        return self.manager.can_admit(sequence, self._match(sequence))
+        return self._admission.is_room(sequence, self._admission.match(sequence))
 
     def _plan_decodes(self, plan: Plan, decoding: list[Sequence]) -> None:
         rows = []
@@ -236,16 +237,16 @@ class Scheduler:
             if self.manager.num_blocks_for(len(sequence.token_ids)) > self.manager.pool.num_blocks:
                 plan.overflowed.append(sequence)  # it filled the pool when it had to make way for a person
                 continue
-            if not self._can_begin_another(plan.batch, prefills) or self._is_stalled(sequence):
+            if not self._can_begin_another(plan.batch, prefills) or self._admission.is_stalled(sequence):
                 break
             if sequence.session in held:
                 continue
             if self._is_worth_waiting(sequence, prefills):
                 held |= {sequence.session} - {""}
                 continue
-            match = self._match(sequence)
+            match = self._admission.match(sequence)
             if not self._can_start(sequence, match):
-                self._stalled = sequence, self.manager.pool.num_available
+                self._admission.stall(sequence)
                 break
             if self.disk and self.disk.fetch(sequence, match):
                 held |= {sequence.session} - {""}
@@ -266,11 +267,6 @@ class Scheduler:
         is_filled = sum(s.num_uncomputed for s in prefills) >= budget and len(prefills) >= MAX_PARTIAL_PREFILLS
         return not self._is_full and not is_filled
 
-    def _is_stalled(self, sequence: Sequence) -> bool:
-        """Whether it found too few blocks before and none came back since: to match it again costs its whole length."""
-        stalled, num_available = self._stalled
-        return sequence is stalled and bool(self.running) and self.manager.pool.num_available <= num_available
-
     def _is_worth_waiting(self, sequence: Sequence, prefills: list[Sequence]) -> bool:
         """Whether a prompt in the making will soon show all of this one's prefix, or much more than it shows now."""
         if self.disk and self.disk.is_loading_for(sequence):
@@ -287,13 +283,9 @@ class Scheduler:
         ours, theirs = sequence.token_ids, other.token_ids
         return ours[least - 1] == theirs[least - 1] and ours[:least] == theirs[:least]
 
-    def _match(self, sequence: Sequence) -> Match:
-        match = self.manager.match(sequence)
-        return match if self.manager.can_admit(sequence, match) else match.without_partial()
-
     def _can_start(self, sequence: Sequence, match: Match) -> bool:
         """Whether the blocks can be had; pins give way before a request would wait for ever."""
-        while not self.manager.can_admit(sequence, match):
+        while not self._admission.is_room(sequence, match):
             if self.running or self._loads or not self.manager.yield_pin():
                 return False
         return True

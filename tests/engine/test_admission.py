@@ -1,0 +1,53 @@
+"""Who may start in a pool that is nearly full; ids count on, so a prompt that ends in 7 is answered 8, 9, 10."""
+
+from tests.engine.memory_runner import Stage
+
+
+def prompt(start: int, length: int) -> list[int]:
+    return list(range(start, start + length))
+
+
+def happened(stage: Stage, kind: str) -> list[str]:
+    """The requests of all events of a kind so far."""
+    return [event.request_id for event in stage.events if type(event).__name__ == kind]
+
+
+def test_a_request_waits_where_those_that_run_would_soon_take_its_blocks() -> None:
+    stage = Stage(num_blocks=32, max_num_batched_tokens=200)
+    for number in range(3):
+        stage.add(str(number), prompt(1000 * number + 1, 32), 6)
+    stage.step()
+    stage.add("late", prompt(5000, 16), 3)
+    stage.step()
+    assert happened(stage, "Started") == ["0", "1", "2"]
+    stage.run()
+    assert happened(stage, "Preempted") == []
+    assert stage.outcomes["late"].token_ids == prompt(5016, 3)
+
+
+def test_a_request_that_fits_with_room_to_grow_starts_at_once() -> None:
+    stage = Stage(num_blocks=32, max_num_batched_tokens=200)
+    for number in range(3):
+        stage.add(str(number), prompt(1000 * number + 1, 32), 6)
+    stage.step()
+    stage.add("late", prompt(5000, 12), 3)
+    stage.step()
+    assert happened(stage, "Started") == ["0", "1", "2", "late"]
+
+
+def test_where_nothing_runs_a_request_may_have_the_whole_pool() -> None:
+    stage = Stage(num_blocks=32, max_num_batched_tokens=200)
+    stage.add("a", prompt(1, 127), 2)
+    stage.run()
+    assert (stage.reason("a"), stage.outcomes["a"].token_ids) == ("length", [128, 129])
+
+
+def test_background_work_makes_way_for_a_person_with_room_to_grow() -> None:
+    stage = Stage(num_blocks=32, max_num_batched_tokens=200)
+    stage.add("title", prompt(1, 64), 20, priority=1)
+    stage.add("chat", prompt(1000, 30), 20)
+    stage.step()
+    stage.add("person", prompt(2000, 26), 2)
+    stage.step()
+    assert happened(stage, "Preempted") == ["title"]
+    assert happened(stage, "Started") == ["chat", "title", "person"]
