@@ -35,6 +35,14 @@ class Admission:
         stalled, num_usable = self._stalled
         return sequence is stalled and bool(self._running) and self._num_usable <= num_usable
 
+    def expect(self, sequence: Sequence, num_waiting: int) -> None:
+        """Let what a request finds cached be evicted last, where the free blocks are too few for all that wait."""
+        needed = self._manager.num_blocks_for(len(sequence.token_ids)) * num_waiting
+        if num_waiting > 1 and needed > self._manager.pool.num_free:
+            match = self._manager.match(sequence)
+            for block in (match.partial_block, *reversed(match.blocks)):
+                self._manager.pool.touch(block)
+
     @property
     def _num_spare(self) -> int:
         growing = len(self._running) * SPARE_TOKENS // self._manager.block_size

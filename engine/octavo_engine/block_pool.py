@@ -64,6 +64,11 @@ class BlockPool:
             else:
                 self._free.append(block)
 
+    def touch(self, block: int) -> None:
+        """Let a cached block be evicted last; any other number is ignored."""
+        if block in self._cached:
+            self._cached.move_to_end(block)
+
     def drop(self, block: int) -> None:
         """A cached block becomes free: its content is no longer wanted."""
         del self._cached[block]

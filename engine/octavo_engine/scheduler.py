@@ -59,6 +59,7 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         self.check(sequence.num_prompt)
         self.waiting.push(sequence)
+        self._admission.expect(sequence, len(self.waiting))
 
     def fork(self, parent: Sequence, child: Sequence) -> bool:
         """Add a child that goes on from all tokens of its parent; true if it runs at once on shared blocks.

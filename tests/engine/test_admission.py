@@ -12,6 +12,20 @@ def happened(stage: Stage, kind: str) -> list[str]:
     return [event.request_id for event in stage.events if type(event).__name__ == kind]
 
 
+def test_what_a_waiting_request_will_read_is_evicted_after_what_nobody_waits_for() -> None:
+    stage = Stage(num_blocks=8, max_num_seqs=1)
+    for name, start in (("old", 100), ("new", 200)):
+        stage.add(name, prompt(start, 12), 1)
+        stage.run()
+    stage.add("large", prompt(300, 17), 1)
+    stage.add("old again", [*prompt(100, 12), 7], 1)
+    stage.run()
+    assert stage.usage("old again") == (12, 1)
+    stage.add("new again", [*prompt(200, 12), 7], 1)
+    stage.run()
+    assert stage.usage("new again") == (0, 13)
+
+
 def test_a_request_waits_where_those_that_run_would_soon_take_its_blocks() -> None:
     stage = Stage(num_blocks=32, max_num_batched_tokens=200)
     for number in range(3):

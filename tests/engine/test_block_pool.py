@@ -31,6 +31,15 @@ def test_cached_blocks_are_evicted_one_at_a_time_least_recently_used_first() -> 
     assert pool.take() == (0, True)
 
 
+def test_a_cached_block_that_is_touched_is_evicted_last() -> None:
+    pool = BlockPool(3)
+    assert cached(pool, 3) == [0, 1, 2]
+    pool.share(1)
+    for block in (0, 1, -1):
+        pool.touch(block)
+    assert [pool.take()[0], pool.take()[0]] == [2, 0]
+
+
 def test_a_block_is_given_back_by_its_last_holder() -> None:
     pool = BlockPool(2)
     block, _ = pool.take()
