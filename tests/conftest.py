@@ -10,6 +10,17 @@ from octavo.models.pull import pull
 from octavo.paths import Paths
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: with more, each waits for the others
+SHARING_FOLDERS = ("e2e", "gpu")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests that share something dear in one process: e2e its warm host, gpu the device, a file its model."""
+    for item in items:
+        if item.path.parent.name in SHARING_FOLDERS:
+            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+        elif item.get_closest_marker("model"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(scope="session", autouse=True)
