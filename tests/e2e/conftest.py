@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,17 +78,31 @@ class Home:
         return turns
 
 
-@pytest.fixture(scope="session")
-def home(model_folder: Path) -> Iterator[Home]:
-    """Empty but for the model and a small context; its host is stopped at the end."""
+@contextmanager
+def new_home() -> Iterator[Home]:
+    """An empty folder; whatever host it has is stopped at the end."""
     home = Home(Path(tempfile.mkdtemp(prefix="oct-")))
-    home.paths.config_dir.mkdir()
-    home.paths.config_file.write_text(f"max_model_len = {MAX_MODEL_LEN}\n")
-    home.paths.models_dir.mkdir(parents=True)
-    (home.paths.models_dir / "smollm2-135m").symlink_to(model_folder)
     yield home
     home.run("engine", "stop")
     shutil.rmtree(home.folder)
+
+
+@contextmanager
+def home_with(model_folder: Path) -> Iterator[Home]:
+    """Empty but for the model and a small context."""
+    with new_home() as home:
+        home.paths.config_dir.mkdir()
+        home.paths.config_file.write_text(f"max_model_len = {MAX_MODEL_LEN}\n")
+        home.paths.models_dir.mkdir(parents=True)
+        (home.paths.models_dir / "smollm2-135m").symlink_to(model_folder)
+        yield home
+
+
+@pytest.fixture(scope="session")
+def home(model_folder: Path) -> Iterator[Home]:
+    """One for all tests that leave its host as warm as they found it."""
+    with home_with(model_folder) as home:
+        yield home
 
 
 @pytest.fixture

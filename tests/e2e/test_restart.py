@@ -1,11 +1,14 @@
 """A chat over a restart of the host, with the real default model: blocks come from disk, words stay the same."""
 
 import os
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import Home
+from tests.e2e.conftest import Home, home_with, new_home
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
@@ -14,18 +17,46 @@ NEXT = "And of Portugal?"
 GREEDY = ("-o", "temperature", "0", "-o", "max_tokens", "24")
 
 
-@pytest.fixture
-def asked(home: Home) -> Iterator[Home]:
+@pytest.fixture(scope="module")
+def asked_once(model_folder: Path) -> Iterator[Home]:
     """A home whose disk holds the blocks of one chat and nothing else, and whose host has stopped."""
-    home.run("engine", "stop")
-    home.json("engine", "disk", "--clear", "--json")
-    home.json("--json", QUESTION, *GREEDY)
-    home.run("engine", "stop")
-    yield home
-    home.run("engine", "stop")
+    with home_with(model_folder) as home:
+        home.json("--json", QUESTION, *GREEDY)
+        home.run("engine", "stop")
+        yield home
 
 
-def test_after_a_restart_the_history_is_loaded_and_the_reply_is_that_of_a_run_without_a_disk(asked: Home) -> None:
+@contextmanager
+def copy_of(asked_once: Home) -> Iterator[Home]:
+    with new_home() as home:
+        shutil.copytree(asked_once.folder, home.folder, symlinks=True, dirs_exist_ok=True)
+        yield home
+
+
+@pytest.fixture
+def asked(asked_once: Home) -> Iterator[Home]:
+    """A copy of it."""
+    with copy_of(asked_once) as home:
+        yield home
+
+
+@pytest.fixture(scope="module")
+def next_text(asked_once: Home) -> str:
+    """What the next turn says where the disk has nothing."""
+    with copy_of(asked_once) as home:
+        home.json("engine", "disk", "--clear", "--json")
+        turn = next_turn(home)
+    assert turn["usage"]["cached_tokens"] == 0
+    return str(turn["text"])
+
+
+def next_turn(home: Home) -> Any:
+    return home.json("--json", "-c", NEXT, *GREEDY)
+
+
+def test_after_a_restart_the_history_is_loaded_and_the_reply_is_that_of_a_run_without_a_disk(
+    asked: Home, next_text: str
+) -> None:
     before = asked.json("engine", "disk", "--json")
     assert before["blocks"] > 2
     assert (before["hits"], before["bytes"]) == (0, before["blocks"] * 16 * 46080)
@@ -34,14 +65,10 @@ def test_after_a_restart_the_history_is_loaded_and_the_reply_is_that_of_a_run_wi
     assert asked.json("engine", "disk", "--json")["hits"] >= 3
     status = asked.json("engine", "status", "--json")
     assert status["disk"]["blocks"] >= before["blocks"]
-    asked.run("engine", "stop")
-    asked.json("engine", "disk", "--clear", "--json")
-    again = retold(asked)
-    assert again["usage"]["cached_tokens"] == 0
-    assert again["text"] == loaded["text"]
+    assert loaded["text"] == next_text
 
 
-def test_damaged_blocks_are_computed_anew_and_the_log_says_so(asked: Home) -> None:
+def test_damaged_blocks_are_computed_anew_and_the_log_says_so(asked: Home, next_text: str) -> None:
     files = sorted((asked.paths.kv_dir).glob("*.kv"))
     for number, file in enumerate(files):
         if number % 3 == 0:
@@ -54,9 +81,7 @@ def test_damaged_blocks_are_computed_anew_and_the_log_says_so(asked: Home) -> No
     assert damaged["usage"]["cached_tokens"] == 0
     log = "".join(path.read_text() for path in asked.paths.state_dir.glob("host-*.log"))
     assert log.count("tokens are computed anew") == 1
-    asked.run("engine", "stop")
-    asked.json("engine", "disk", "--clear", "--json")
-    assert retold(asked)["text"] == damaged["text"]
+    assert damaged["text"] == next_text
 
 
 def test_a_question_that_is_not_stored_leaves_nothing_on_disk(asked: Home) -> None:
@@ -64,13 +89,3 @@ def test_a_question_that_is_not_stored_leaves_nothing_on_disk(asked: Home) -> No
     asked.json("--json", "-n", "What is the tallest mountain of Japan? Please tell me in one sentence.", *GREEDY)
     asked.run("engine", "stop")
     assert asked.json("engine", "disk", "--json")["blocks"] == before
-
-
-def next_turn(home: Home) -> Any:
-    return home.json("--json", "-c", NEXT, *GREEDY)
-
-
-def retold(home: Home) -> Any:
-    """The same second turn, in a chat that begins anew with the same first one."""
-    fork = home.run("chats", "fork", home.json("chats", "--json")[0]["id"], "--turn", "1").stdout.strip()
-    return home.json("--json", "--chat", fork, NEXT, *GREEDY)
