@@ -17,6 +17,9 @@ from octavo.client import Client
 from octavo.config import Settings
 from octavo.host_lock import is_free
 from octavo.paths import Paths
+from octavo.protocol import TurnDelta, TurnFinished
+from octavo.reply import Reply
+from octavo.session import Change, Session
 from octavo.workspace import Workspace
 from octavo_data import Store
 
@@ -86,3 +89,42 @@ async def until(condition: Callable[[], object]) -> None:
 def kill(client: Client) -> None:
     """What the kernel does when memory runs out."""
     os.kill(client.pid, signal.SIGKILL)
+
+
+def hear(session: Session) -> list[Change]:
+    """Everything that the session tells from now on."""
+    changes: list[Change] = []
+    session.subscribe(changes.append)
+    return changes
+
+
+async def end_of(session: Session) -> None:
+    await until(lambda: not session.is_busy)
+
+
+async def read(reply: Reply) -> tuple[str, TurnFinished]:
+    """All of a reply's text and its end."""
+    text = ""
+    async with asyncio.timeout(DEADLINE_S):
+        async for frame in reply:
+            if isinstance(frame, TurnDelta):
+                text += frame.text
+            if isinstance(frame, TurnFinished):
+                return text, frame
+    raise AssertionError("a reply ends with TurnFinished")
+
+
+async def first_text(reply: Reply) -> str:
+    async for piece in reply.text():
+        if piece:
+            return piece
+    raise AssertionError("the reply has no text")
+
+
+async def ask(client: Client, prompt: str, chat_id: str | None = None) -> str:
+    """A whole stored turn; returns the id of its chat."""
+    reply = client.submit(prompt, chat_id=chat_id)
+    chat = (await reply.accepted()).chat_id
+    assert chat is not None
+    await read(reply)
+    return chat

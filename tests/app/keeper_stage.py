@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from tests.engine.memory_runner import Stage, hashed_id
+from tests.engine.memory_runner import hashed_id
+from tests.engine.memory_stage import Stage
 
 from octavo.host.block_keeper import BlockKeeper
 from octavo_data import Store

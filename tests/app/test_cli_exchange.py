@@ -4,12 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from tests.app.host_stage import FAST, HostStage, host_stage
+from tests.app.host_stage import FAST, HostStage
 from tests.data.exchange_stage import chat_of
 
 from octavo_data import Store, TurnStatus
@@ -126,15 +125,6 @@ def test_a_file_without_chats_is_no_success(octavo: Run, tmp_path: Path) -> None
     done = octavo("import", "-m", "echo", "none.jsonl")
     assert done.returncode == 1
     assert "0 chats and 0 turns imported; skipped: 1 empty chat" in done.stderr
-
-
-# ---- a turn on an imported chat ----
-
-
-@pytest_asyncio.fixture
-async def stage() -> AsyncIterator[HostStage]:
-    async with host_stage() as made:
-        yield made
 
 
 async def test_a_turn_on_an_imported_chat_gets_its_prompt_from_the_messages(stage: HostStage, tmp_path: Path) -> None:

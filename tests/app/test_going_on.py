@@ -1,10 +1,7 @@
 """Which model a chat goes on with: its own if it is here, else the current one, and that is said in one line."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
-from tests.app.host_stage import HostStage, host_stage, until
+from tests.app.host_stage import HostStage, until
 from tests.app.ui_stage import Stage, stored
 
 from octavo.config import Settings
@@ -16,12 +13,6 @@ from octavo.workspace import HostState, HostView, Workspace
 CURRENT, OTHER, SLOW_OTHER = "echo:1", "echo:2", "echo:10"
 GONE = "hf:Nobody/Nothing"
 COUNTED = "".join(f"{i} " for i in range(60))
-
-
-@pytest_asyncio.fixture
-async def stage() -> AsyncIterator[HostStage]:
-    async with host_stage() as made:
-        yield made
 
 
 async def begin_chat(stage: HostStage, model: str, prompt: str = "One.") -> str:

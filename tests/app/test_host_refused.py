@@ -6,13 +6,12 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-import pytest_asyncio
-from tests.app.host_stage import DEADLINE_S, HostStage, host_stage, until
+from tests.app.host_stage import DEADLINE_S, HostStage, until
 
 from octavo import launcher
 from octavo.client import Client
@@ -25,12 +24,6 @@ MODEL = "echo:3"
 LONG = "word " * 200  # the echo takes more than three seconds, so the disk is full for some flushes
 pytestmark = pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="takes Linux")
 Full = Callable[[HostStage, Client], contextlib.AbstractContextManager[None]]
-
-
-@pytest_asyncio.fixture
-async def stage() -> AsyncIterator[HostStage]:
-    async with host_stage() as made:
-        yield made
 
 
 @contextlib.contextmanager

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
+from tests.app.host_inside import host_inside
 from tests.app.host_stage import FAST, LONG, host_stage, until
-from tests.app.test_host_inside import host_inside
 
 from octavo.client import Client
 from octavo.config import Settings

@@ -7,13 +7,11 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
-import pytest_asyncio
 from tests.app.host_stage import DEADLINE_S, FAST, HostStage, host_stage, kill, until
 
 from octavo import launcher
@@ -22,12 +20,6 @@ from octavo.config import Settings
 from octavo.errors import HostError, ModelMissingError
 from octavo.launcher import HostSpec, is_echo
 from octavo.paths import Paths
-
-
-@pytest_asyncio.fixture
-async def stage() -> AsyncIterator[HostStage]:
-    async with host_stage() as made:
-        yield made
 
 
 def test_a_host_is_named_after_its_model_and_engine_settings(paths: Paths) -> None:

@@ -3,23 +3,15 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
-from tests.app.host_stage import DEADLINE_S, FAST, HostStage, host_stage, until
+from tests.app.host_stage import DEADLINE_S, FAST, HostStage, until
 
 from octavo.client import Client
 from octavo.errors import RequestRejectedError
 from octavo_data import TurnStatus
 
 BUSY = "A reply is still being written in this chat"
-
-
-@pytest_asyncio.fixture
-async def stage() -> AsyncIterator[HostStage]:
-    async with host_stage() as made:
-        yield made
 
 
 async def ask(client: Client, prompt: str, chat_id: str | None) -> str:

@@ -1,13 +1,11 @@
 """A model that does not fit asks hosts without work to make room; those at work stay."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from tests.app.host_stage import FAST, LONG, SLOW, HostStage, host_stage, until
+from tests.app.host_stage import FAST, LONG, SLOW, HostStage, until
 
 from octavo.config import Settings
 from octavo.errors import HostError
@@ -17,12 +15,6 @@ from octavo_engine.echo import load_echo
 from octavo_engine.errors import MemoryShortError, ModelError
 from octavo_engine.loaded import LoadStep
 from octavo_engine.runner import load as runner_load
-
-
-@pytest_asyncio.fixture
-async def stage() -> AsyncIterator[HostStage]:
-    async with host_stage() as made:
-        yield made
 
 
 async def test_a_host_without_work_gives_way_and_says_for_whom(stage: HostStage) -> None:

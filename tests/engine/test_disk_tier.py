@@ -1,7 +1,7 @@
 """Laws of blocks that outlive the pool: found again to the token, waited for once, and never in anybody's way."""
 
 from tests.engine.memory_files import MemoryFiles
-from tests.engine.memory_runner import Stage
+from tests.engine.memory_stage import Stage
 
 PROMPT = [*range(1, 41)]
 

@@ -3,15 +3,12 @@
 from collections.abc import Sequence as SequenceOf
 
 import pytest
-from tests.engine.memory_runner import END_ID, Stage, spell
+from tests.engine.memory_runner import END_ID
+from tests.engine.memory_stage import Stage, prompt, spell
 
 from octavo_engine.errors import ParameterError
 from octavo_engine.events import Delta, Finished, Preempted, Started, StopReason
 from octavo_engine.params import SamplingParams
-
-
-def prompt(start: int, length: int) -> list[int]:
-    return list(range(start, start + length))
 
 
 def ends_at(last: int) -> Stage:

@@ -6,7 +6,8 @@ from collections.abc import Sequence as SequenceOf
 from typing import NoReturn
 
 import pytest
-from tests.engine.memory_runner import Stage, Step, spell
+from tests.engine.memory_runner import Step
+from tests.engine.memory_stage import Stage, prompt, spell
 
 from octavo_engine.batch import Batch, PendingStep
 from octavo_engine.block_manager import BlockManager
@@ -24,10 +25,6 @@ def _quiet() -> Iterator[None]:
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
-
-
-def prompt(start: int, length: int) -> list[int]:
-    return list(range(start, start + length))
 
 
 def finished(stage: Stage, request_id: str) -> Finished:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 
 import pytest
-from tests.engine.memory_runner import Stage, spell
+from tests.engine.memory_stage import Stage, spell
 
 from octavo_engine.engine import Engine
 from octavo_engine.errors import ParameterError, RequestRefusedError

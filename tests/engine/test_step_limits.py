@@ -3,17 +3,13 @@
 import logging
 
 import pytest
-from tests.engine.memory_runner import Stage
+from tests.engine.memory_stage import Stage, prompt
 
 from octavo_engine.batch import Batch
 from octavo_engine.events import Preempted, Started
 from octavo_engine.params import SamplingParams
 from octavo_engine.sequence import Sequence
 from octavo_engine.step_limits import NUM_CALM_STEPS, StepLimits
-
-
-def prompt(start: int, length: int) -> list[int]:
-    return list(range(start, start + length))
 
 
 def sizes(stage: Stage) -> list[tuple[int, int]]:
