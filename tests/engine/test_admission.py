@@ -1,10 +1,6 @@
 """Who may start in a pool that is nearly full; ids count on, so a prompt that ends in 7 is answered 8, 9, 10."""
 
-from tests.engine.memory_runner import Stage
-
-
-def prompt(start: int, length: int) -> list[int]:
-    return list(range(start, start + length))
+from tests.engine.memory_stage import Stage, prompt
 
 
 def happened(stage: Stage, kind: str) -> list[str]:

@@ -2,14 +2,10 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.memory_runner import Stage
+from tests.engine.memory_stage import Stage, prompt
 
 from octavo_engine.params import SamplingParams
 from octavo_engine.plan import LOOK_STEPS, most_useful
-
-
-def prompt(start: int, length: int) -> list[int]:
-    return list(range(start, start + length))
 
 
 def looks(stage: Stage) -> list[tuple[int, int]]:
