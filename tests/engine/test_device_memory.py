@@ -1,5 +1,6 @@
 """How torch's lack of memory is told to the planning half."""
 
+import re
 import weakref
 
 import pytest
@@ -22,6 +23,45 @@ def test_the_amounts_are_told_and_not_the_advice() -> None:
     with pytest.raises(DeviceMemoryError) as raised:
         compute()
     assert str(raised.value) == TORCHS_WORDS[: TORCHS_WORDS.index(". Including")]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (
+            "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in its manual.",
+            "CUDA error: out of memory",
+        ),
+        ("Triton Error [CUDA]: out of memory", "Triton Error [CUDA]: out of memory"),
+        (
+            "CUDA answered <CUresult.CUDA_ERROR_OUT_OF_MEMORY: 2>",
+            "CUDA answered <CUresult.CUDA_ERROR_OUT_OF_MEMORY: 2>",
+        ),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "CUBLAS_STATUS_ALLOC_FAILED"),
+        ("CUDA error: operation not permitted when stream is capturing", "operation not permitted"),
+        ("CUDA error: operation failed due to a previous error during capture\nSearch", "during capture"),
+    ],
+)
+def test_a_lack_of_memory_is_known_by_all_its_names(words: str, reason: str) -> None:
+    @tells_when_full
+    def compute() -> None:
+        raise RuntimeError(words)
+
+    with pytest.raises(DeviceMemoryError, match=re.escape(reason)) as raised:
+        compute()
+    assert "Search" not in str(raised.value)
+
+
+def test_a_lack_of_memory_is_told_though_the_end_of_a_capture_failed_over_it() -> None:
+    @tells_when_full
+    def compute() -> None:
+        try:
+            raise torch.OutOfMemoryError(TORCHS_WORDS)
+        finally:
+            raise RuntimeError("Invalid capture.")
+
+    with pytest.raises(DeviceMemoryError, match=r"^CUDA out of memory\. Tried to allocate 2\.00 GiB\."):
+        compute()
 
 
 def test_the_tensors_of_the_step_are_free_when_it_is_told() -> None:
