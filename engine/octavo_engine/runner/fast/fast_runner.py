@@ -12,6 +12,7 @@ from octavo_engine.params import SamplingParams
 from octavo_engine.runner.device_memory import tells_when_full
 from octavo_engine.runner.fast.cuda_module import CudaModuleError
 from octavo_engine.runner.fast.forward import forward_rows
+from octavo_engine.runner.fast.graph_memory import GraphMemory
 from octavo_engine.runner.fast.graphs import DecodeGraph, PromptGraph
 from octavo_engine.runner.fast.long_prompt import LongPrompt
 from octavo_engine.runner.fast.sharing import Sharing, find_sharing
@@ -50,7 +51,7 @@ class FastRunner:
         self._max_width = -(-max_model_len // cache.block_size)
         self._device = cache.data.device
         self._kernels = load_kernels(weights, cache.block_size)
-        self._pool = torch.cuda.graph_pool_handle()
+        self._memory = GraphMemory(weights.head, ROW_BUCKETS[-1])
         self._decode_graphs: dict[tuple[int, int, bool, bool], DecodeGraph] = {}
         self._prompt_graphs: dict[tuple[int, int], PromptGraph] = {}
         self._fused: dict[int, FusedStep] = {}
@@ -161,7 +162,7 @@ class FastRunner:
             params = None if is_greedy else RowParams.buffers(num_rows, self._device)
             shared_width = self._max_width if shares else 0
             self._decode_graphs[key] = DecodeGraph(
-                self._weights, self._cache, num_rows, width, fused, params, shared_width, self._pool
+                self._weights, self._cache, num_rows, width, fused, params, shared_width, self._memory
             )
         return self._decode_graphs[key]
 
@@ -198,7 +199,7 @@ class FastRunner:
     def _prompt_graph(self, num_tokens: int, num_rows: int) -> PromptGraph:
         key = num_tokens, num_rows
         if key not in self._prompt_graphs:
-            self._prompt_graphs[key] = PromptGraph(self._weights, self._cache, *key, self._max_width, self._pool)
+            self._prompt_graphs[key] = PromptGraph(self._weights, self._cache, *key, self._max_width, self._memory)
         return self._prompt_graphs[key]
 
     def _fill_prompt(self, graph: PromptGraph, batch: Batch) -> None:

@@ -22,10 +22,12 @@ def forward_rows(
     slots: torch.Tensor,
     rows: torch.Tensor | None,
     attend: Attend,
+    logits: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Write the KV of ids, (T,), at positions to slots, and return the logits of `rows` (None: of all) of them.
 
-    Returns (rows, vocabulary). Nothing in it waits for the device, so it can be captured in a graph.
+    Returns (rows, vocabulary), in the place `logits` where that is given. Nothing in it waits for the device, so it can
+    be captured in a graph.
     """
     x = functional.embedding(ids, w.embed)
     delta: torch.Tensor | None = None
@@ -42,4 +44,4 @@ def forward_rows(
     if rows is not None:
         assert delta is not None
         x, delta = x[rows], delta[rows]
-    return functional.linear(rms_norm(x, delta, w.norms[-1], w.eps), w.head)
+    return torch.mm(rms_norm(x, delta, w.norms[-1], w.eps), w.head.t(), out=logits)

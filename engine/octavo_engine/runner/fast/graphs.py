@@ -1,12 +1,10 @@
 """CUDA graphs of whole steps: one for each bucket of rows and table width, with sampling and the next ids inside."""
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
 from octavo_engine.config import MAX_DECODE_STEPS
 from octavo_engine.runner.fast.forward import Attend, forward_rows
+from octavo_engine.runner.fast.graph_memory import GraphMemory
 from octavo_engine.runner.fast.kernels import Advance
 from octavo_engine.runner.fast.shared import SharedRows, attend_shared
 from octavo_engine.runner.fast.step import FusedStep
@@ -14,22 +12,6 @@ from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.filters import RowParams, draw
 from octavo_engine.runner.flash import Rows, attend_paged
 from octavo_engine.runner.kv_cache import KVCache
-
-Pool = Any
-"""What torch.cuda.graph_pool_handle gives."""
-
-
-def capture(function: Callable[[], None], pool: Pool) -> torch.cuda.CUDAGraph:
-    """Run a function once to warm it up (kernels compile, libraries allocate), then record it."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        function()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
-        function()
-    return graph
 
 
 class DecodeGraph:
@@ -44,7 +26,7 @@ class DecodeGraph:
 
     def __init__(
         self, w: FastWeights, cache: KVCache, num_rows: int, width: int, fused: FusedStep | None,
-        params: RowParams | None, shared_width: int, pool: Pool,
+        params: RowParams | None, shared_width: int, memory: GraphMemory,
     ) -> None:  # fmt: skip
         device = cache.data.device
         self.num_rows, self.width, self.params = num_rows, width, params
@@ -61,8 +43,9 @@ class DecodeGraph:
         self.out = torch.zeros(MAX_DECODE_STEPS, num_rows, dtype=torch.int32, device=device)
         self._state = (ids, positions, replied, step, self.out)
         self._weights, self._cache, self._fused = w, cache, fused
+        self._logits = memory.logits[:num_rows]
         self._advance = Advance(num_rows, len(w.head), device)
-        self.graph = capture(self._run, pool)
+        self.graph = memory.capture(self._run)
 
     def _run(self) -> None:
         self.logits = self._forward()
@@ -78,7 +61,7 @@ class DecodeGraph:
         block = self._tables.gather(1, (places // size).long()[:, None])[:, 0]
         return forward_rows(
             self._weights, self._cache, self._ids, self._positions, block * size + places % size, None,
-            self._attention(places + 1),
+            self._attention(places + 1), self._logits,
         )  # fmt: skip
 
     def _attention(self, lengths: torch.Tensor) -> Attend:
@@ -96,7 +79,9 @@ class PromptGraph:
     index of each row's last token, (rows,); the tables, (rows, width). Tokens beyond the last row are padding.
     """
 
-    def __init__(self, w: FastWeights, cache: KVCache, num_tokens: int, num_rows: int, width: int, pool: Pool) -> None:
+    def __init__(
+        self, w: FastWeights, cache: KVCache, num_tokens: int, num_rows: int, width: int, memory: GraphMemory
+    ) -> None:
         self.num_tokens, self.num_rows, self.width = num_tokens, num_rows, width
         sizes = [num_tokens] * 3 + [num_rows + 1] * 2 + [num_rows, num_rows * width]
         self.inputs = torch.zeros(sum(sizes), dtype=torch.int32, device=cache.data.device)
@@ -108,6 +93,7 @@ class PromptGraph:
             self.logits = forward_rows(
                 w, cache, ids, positions, slots, last,
                 lambda q, fresh, pages: attend_paged(q, fresh, pages, rows, softmax_scale=w.scale),
+                memory.logits[:num_rows],
             )  # fmt: skip
 
-        self.graph = capture(run, pool)
+        self.graph = memory.capture(run)
