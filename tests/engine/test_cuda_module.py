@@ -52,7 +52,7 @@ class FakeNvrtc(ModuleType):
 def nvrtc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeNvrtc:
     """A machine with a GPU and NVRTC, whose cache is below `tmp_path`."""
     fake, bindings = FakeNvrtc(), ModuleType("cuda.bindings")
-    driver = SimpleNamespace(cuModuleLoadData=lambda cubin: (0, "module"))
+    driver = SimpleNamespace(cuModuleLoadData=lambda cubin: (int(len(cubin) != len(CUBIN)), "module"))
     vars(bindings).update(driver=driver, nvrtc=fake)
     monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
     monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
@@ -76,6 +76,20 @@ def test_a_kernel_is_compiled_once_for_each_set_of_constants(nvrtc: FakeNvrtc, s
     files = [*(tmp_path / "cache" / "kernels").iterdir()]
     assert [file.suffix for file in files] == [".cubin"] * 2
     assert {len(file.read_bytes()) for file in files} == {len(CUBIN)}
+
+
+@pytest.mark.parametrize("broken", [b"", CUBIN[:5], b"{}" * 500])
+def test_a_broken_file_is_replaced_once(
+    nvrtc: FakeNvrtc, source: Path, tmp_path: Path, broken: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    CudaModule([source], {})
+    (file,) = (tmp_path / "cache" / "kernels").iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(broken)
+    for _ in range(2):
+        CudaModule([source], {})
+    assert (file.read_bytes(), nvrtc.num_compiled) == (whole, 2)
+    assert caplog.text.count("are compiled anew") == 1
 
 
 def test_where_nothing_can_be_kept_kernels_are_compiled_each_time(

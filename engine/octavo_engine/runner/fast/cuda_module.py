@@ -38,11 +38,20 @@ class CudaModule:
         self._module = self._load(source, options, lambda: _compile(nvrtc, source, options))
 
     def _load(self, source: bytes, options: list[str], build: Callable[[], bytes]) -> Any:
-        """The module; what was kept of it and is broken is compiled anew."""
+        """The module; compiled code is kept between runs, as compiling takes seconds, and replaced if it is broken."""
+        file = _file(source, options)
         try:
-            return _checked(self._driver.cuModuleLoadData(_cached(source, options, build)))
-        except CudaModuleError:
-            return _checked(self._driver.cuModuleLoadData(build()))
+            return _checked(self._driver.cuModuleLoadData(file.read_bytes()))
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except (OSError, CudaModuleError) as error:
+            log.warning("compiled kernels that were kept cannot be used, and are compiled anew: %s", error)
+        cubin = build()
+        try:
+            _write(file, cubin)
+        except OSError as error:
+            log.warning("compiled kernels are not kept: %s", error)
+        return _checked(self._driver.cuModuleLoadData(cubin))
 
     def kernel(self, name: str, shared_bytes: int = 0) -> "Kernel":
         """The function of this name, which may ask for `shared_bytes` of dynamic shared memory."""
@@ -96,19 +105,10 @@ def _checked(result: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-def _cached(source: bytes, options: list[str], build: Callable[[], bytes]) -> bytes:
-    """The compiled code, kept between runs: compiling takes seconds. Where nothing can be kept, compiled anew."""
+def _file(source: bytes, options: list[str]) -> Path:
+    """Where the code is kept that these options make of this source."""
     key = hashlib.blake2b(source + "\0".join([torch.version.cuda or "", *options]).encode(), digest_size=16).hexdigest()
-    file = _folder() / f"{key}.cubin"
-    try:
-        return file.read_bytes()
-    except OSError:
-        cubin = build()
-    try:
-        _write(file, cubin)
-    except OSError as error:
-        log.warning("compiled kernels are not kept: %s", error)
-    return cubin
+    return _folder() / f"{key}.cubin"
 
 
 def _folder() -> Path:
