@@ -2,10 +2,13 @@
 
 import pytest
 import torch
-from tests.gpu.stage import KINDS, TOLERANCE, build, drain, make_engine, prompt, run
+from tests.gpu.stage import KINDS, TOLERANCE, assert_same, build, drain, make_engine, prompt, run
 
+from octavo_engine.engine import Engine
 from octavo_engine.events import Delta
 from octavo_engine.params import SamplingParams
+from octavo_engine.runner.fast.fast_runner import FastRunner
+from octavo_engine.runner.fast.step import OLDEST_CAPABILITY, FusedStep
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -48,3 +51,26 @@ def test_a_seeded_reply_is_drawn_inside_the_graph_as_outside_it() -> None:
     assert inside == again
     same = [a == b for a, b in zip(inside, ids("outside", outside), strict=True)]
     assert same[0]  # the same logits; later ones may differ by a rounding
+
+
+def fused_rows(engine: Engine) -> list[int]:
+    """The numbers of rows that the fused step serves."""
+    assert isinstance(engine._runner, FastRunner)
+    return sorted(engine._runner._fused)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_fused_step_agrees_with_the_forward_pass_and_is_taken(kind: str) -> None:
+    if torch.cuda.get_device_capability() < OLDEST_CAPABILITY:
+        pytest.skip("the fused step needs Hopper or newer")
+    assert fused_rows(make_engine(kind)) == [1, 2, 4, 8]
+
+
+def test_a_fused_step_that_lies_is_not_taken_and_nobody_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = make_engine("Qwen3Config")
+    call = FusedStep.__call__
+    monkeypatch.setattr(FusedStep, "__call__", lambda self, *inputs: call(self, *inputs) * 1.5)
+    other = make_engine("Qwen3Config")
+    assert fused_rows(other) == []
+    monkeypatch.undo()
+    assert_same(run(other, only=prompt(300))["only"], run(honest, only=prompt(300))["only"])

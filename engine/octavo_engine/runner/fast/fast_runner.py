@@ -1,6 +1,5 @@
 """Runs batches on CUDA: graphs for decoding and for short prompts, the same kernels without a graph for the rest."""
 
-import logging
 from bisect import bisect_left
 from collections.abc import Iterable
 from functools import partial
@@ -10,13 +9,13 @@ import torch
 from octavo_engine.batch import Batch, PendingStep, StepOutput
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.device_memory import tells_when_full
-from octavo_engine.runner.fast.cuda_module import CudaModuleError
 from octavo_engine.runner.fast.forward import forward_rows
+from octavo_engine.runner.fast.fused import load_steps
 from octavo_engine.runner.fast.graph_memory import GraphMemory
 from octavo_engine.runner.fast.graphs import DecodeGraph, PromptGraph
 from octavo_engine.runner.fast.long_prompt import LongPrompt
 from octavo_engine.runner.fast.sharing import Sharing, find_sharing
-from octavo_engine.runner.fast.step import MAX_ROWS, FusedStep, StepKernels, why_not_fused
+from octavo_engine.runner.fast.step import MAX_ROWS
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.filters import RowParams, draw
 from octavo_engine.runner.flash import attend_paged, cumulative, padded, rows_of
@@ -26,7 +25,6 @@ from octavo_engine.runner.sampler import Sampler
 from octavo_engine.runner.transfer import download, mark, pinned, upload, upload_as
 from octavo_engine.sequence import Sequence
 
-log = logging.getLogger(__name__)
 ROW_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 TOKEN_BUCKETS = (16, 64, 128, 256, 512, 1024, 2048)
 PROMPT_ROW_BUCKETS = (1, 8)
@@ -50,12 +48,12 @@ class FastRunner:
         self._weights, self._cache, self._sampler = weights, cache, sampler
         self._max_width = -(-max_model_len // cache.block_size)
         self._device = cache.data.device
-        self._kernels = load_kernels(weights, cache.block_size)
         self._memory = GraphMemory(weights.head, ROW_BUCKETS[-1])
         self._decode_graphs: dict[tuple[int, int, bool, bool], DecodeGraph] = {}
         self._prompt_graphs: dict[tuple[int, int], PromptGraph] = {}
-        self._fused: dict[int, FusedStep] = {}
         self._long_prompt = LongPrompt(weights, cache)
+        few = [count for count in ROW_BUCKETS if count <= MAX_ROWS]
+        self._fused = load_steps(weights, cache, self._prompt_eager, few)
 
     def check(self, params: SamplingParams) -> None:
         """See ModelRunner."""
@@ -108,7 +106,7 @@ class FastRunner:
 
     def _sharing(self, batch: Batch, num_rows: int) -> Sharing | None:
         """Which rows begin alike, where a graph can make use of it and the ids are all that is wanted of it."""
-        if self._fused_step(num_rows) is not None or not is_plain(batch.sequences):
+        if num_rows in self._fused or not is_plain(batch.sequences):
             return None
         pages = self._cache.data
         tables = [sequence.block_table for sequence in batch.sequences]
@@ -154,7 +152,7 @@ class FastRunner:
             graph.params.set(sequences)
 
     def _decode_graph(self, num_rows: int, width: int, is_greedy: bool, shares: bool = False) -> DecodeGraph:
-        fused = self._fused_step(num_rows)
+        fused = self._fused.get(num_rows)
         if fused is not None:
             width = self._max_width  # its kernel reads lengths, so one graph serves all
         key = num_rows, width, is_greedy, shares
@@ -165,13 +163,6 @@ class FastRunner:
                 self._weights, self._cache, num_rows, width, fused, params, shared_width, self._memory
             )
         return self._decode_graphs[key]
-
-    def _fused_step(self, num_rows: int) -> FusedStep | None:
-        if num_rows > MAX_ROWS or self._kernels is None:
-            return None
-        if num_rows not in self._fused:
-            self._fused[num_rows] = FusedStep(self._weights, self._cache, self._kernels, num_rows)
-        return self._fused[num_rows]
 
     def _width(self, batch: Batch, sharing: Sharing | None) -> int:
         """The table width of a batch, in steps of powers of two from 4 on: a graph freezes how attention is split."""
@@ -228,18 +219,6 @@ class FastRunner:
             self._weights, self._cache, ids, positions, slots, last_rows,
             lambda q, fresh, pages: attend_paged(q, fresh, pages, rows, softmax_scale=self._weights.scale),
         )  # fmt: skip
-
-
-def load_kernels(weights: FastWeights, block_size: int) -> StepKernels | None:
-    """The kernels of the fused decode step; None, with the reason in the log, where they cannot be had."""
-    reason = why_not_fused(weights)
-    try:
-        if not reason:
-            return StepKernels(weights, block_size)
-    except CudaModuleError as error:
-        reason = str(error)
-    log.info("few rows are decoded without the fused kernel: %s", reason)
-    return None
 
 
 def is_plain(sequences: Iterable[Sequence]) -> bool:
