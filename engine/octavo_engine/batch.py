@@ -1,6 +1,6 @@
 """One step's plan and what comes of it: plain lists of ints between the scheduler and a model runner."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from itertools import chain
@@ -43,21 +43,19 @@ class Batch:
     @property
     def positions(self) -> list[int]:
         """Of each token in its sequence; not kept, since not every runner wants those of a long prompt."""
-        return list(chain.from_iterable(self._spans))
+        rows = zip(self.query_lens, self.context_lens, strict=True)
+        return list(chain.from_iterable(range(end - length, end) for length, end in rows))
 
     def slots(self, block_size: int) -> list[int]:
         """Where the KV of each token goes: slot s is offset s % block_size of block s // block_size."""
         slots: list[int] = []
-        for sequence, span in zip(self.sequences, self._spans, strict=True):
-            for number in range(span.start // block_size, -(-span.stop // block_size)):  # runs, as prompts are long
-                begin = number * block_size
-                shift = (sequence.block_table[number] - number) * block_size
-                slots += range(max(span.start, begin) + shift, min(span.stop, begin + block_size) + shift)
+        for sequence, length, end in zip(self.sequences, self.query_lens, self.context_lens, strict=True):
+            while length:  # a run of slots for each block, as prompts are long
+                number, offset = divmod(end - length, block_size)
+                first, run = sequence.block_table[number] * block_size + offset, min(length, block_size - offset)
+                slots += range(first, first + run)
+                length -= run
         return slots
-
-    @property
-    def _spans(self) -> Iterator[range]:
-        return (range(end - n, end) for n, end in zip(self.query_lens, self.context_lens, strict=True))
 
     @property
     def num_tokens(self) -> int:
