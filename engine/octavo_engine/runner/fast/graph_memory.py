@@ -24,9 +24,11 @@ class GraphMemory:
         before = torch.cuda.current_stream()
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(before)
-        with torch.cuda.stream(stream):
-            function()
-        before.wait_stream(stream)
+        try:
+            with torch.cuda.stream(stream):
+                function()
+        finally:
+            before.wait_stream(stream)  # also what failed may have work in its queue, on memory that is free now
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self._pool):
