@@ -1,5 +1,6 @@
 """The fused decode step is taken only where it tells the truth; a stand-in for both ways computes on the CPU."""
 
+import logging
 import math
 from types import SimpleNamespace
 from typing import cast
@@ -9,6 +10,7 @@ import torch
 
 from octavo_engine.batch import Batch
 from octavo_engine.runner.fast import fused
+from octavo_engine.runner.fast.cuda_module import CudaModuleError
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache, KVShape
 
@@ -40,6 +42,8 @@ class FakeStep:
         self._cache, self._lie = cache, lie
 
     def __call__(self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor) -> torch.Tensor:
+        if self._lie == "does not start":
+            raise CudaModuleError("CUDA answered too large")
         rows = zip(ids.tolist(), positions.tolist(), tables.tolist(), strict=True)
         logits = torch.stack([compute(self._cache, *row, self._lie) for row in rows])
         factor = {"louder": 1.2, "not a number": math.nan}.get(self._lie, 1.0)
@@ -72,6 +76,14 @@ def test_a_step_that_lies_is_not_taken_and_the_log_says_so(
 ) -> None:
     assert load(monkeypatch, make_cache(), lie) == []
     assert "few rows are decoded without the fused kernel: it differs from the forward pass by" in caplog.text
+
+
+def test_a_step_that_cannot_be_launched_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert load(monkeypatch, make_cache(), "does not start") == []
+    assert "few rows are decoded without the fused kernel: CUDA answered too large" in caplog.text
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2, 8])

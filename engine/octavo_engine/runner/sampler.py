@@ -21,7 +21,7 @@ class Sampler:
         self._counts = TokenCounts(vocabulary, device)
         self._grammars = Grammars(tokenizer, vocabulary)
         self._sequences: list[Sequence] = []
-        self._rows = RowParams.of([], device)
+        self._rows = RowParams.of([], torch.device("cpu"))
         self._penalised: list[int] = []  # numbers of the rows with penalties
         self._is_adjusted = False
 

@@ -30,14 +30,14 @@ def load_steps(w: FastWeights, cache: KVCache, forward: Forward, row_counts: Ite
     """
     reason = why_not_fused(w)
     try:
-        kernels = None if reason else StepKernels(w, cache.block_size)
+        if not reason:
+            kernels = StepKernels(w, cache.block_size)
+            steps = {num_rows: FusedStep(w, cache, kernels, num_rows) for num_rows in row_counts}
+            return steps if agrees(steps, w, cache, forward) else {}
     except CudaModuleError as error:
-        kernels, reason = None, str(error)
-    if kernels is None:
-        log.info("few rows are decoded without the fused kernel: %s", reason)
-        return {}
-    steps = {num_rows: FusedStep(w, cache, kernels, num_rows) for num_rows in row_counts}
-    return steps if agrees(steps, w, cache, forward) else {}
+        reason = str(error)
+    log.info("few rows are decoded without the fused kernel: %s", reason)
+    return {}
 
 
 @torch.inference_mode()
