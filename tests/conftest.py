@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from octavo.models.pull import pull
 from octavo.paths import Paths
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: with more, each waits for the others
+settings.register_profile("octavo", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("octavo")  # no example is timed: the machine may be busy with something else
 SHARING_FOLDERS = ("e2e", "gpu")
 
 

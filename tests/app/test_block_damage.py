@@ -128,7 +128,7 @@ def damage(home: Path, kind: str | Damage, rng: random.Random) -> None:
             conn.execute(kind, {"name": rng.choice(names)})
 
 
-@settings(max_examples=int(os.environ.get("OCTAVO_DAMAGE_EXAMPLES", "40")), deadline=None)
+@settings(max_examples=int(os.environ.get("OCTAVO_DAMAGE_EXAMPLES", "40")))
 @given(kinds=st.lists(st.sampled_from((*FILES, *CHANGES)), min_size=1, max_size=6), seed=st.integers(0, 2**32))
 def test_no_damage_changes_a_reply(used: Path, kinds: list[str | Damage], seed: int) -> None:
     rng = random.Random(seed)

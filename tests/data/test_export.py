@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("exchange")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(chats(), max_size=3))
 def test_our_json_brings_any_trees_back_as_they_were(folder: Path, entries: list[ChatEntry]) -> None:
     file = folder / "chats.json"
@@ -83,7 +83,7 @@ def test_a_fork_is_exported_with_the_turns_that_it_shares(store: Store, chat: Ch
 # ---- Markdown ----
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(prompt=ANY_TEXT, reply=ANY_TEXT, system=ANY_TEXT)
 @example(prompt="```python\nx = 1", reply="~~~\n```\n", system="<!-- ")
 @example(prompt="```\n    ```", reply="<script>\n\nalert()", system="````\n```")
@@ -181,7 +181,6 @@ def shown(text: str) -> str:
     return text.translate(pictures | {127: 0x2421} | dict.fromkeys(range(128, 160), 0xFFFD))
 
 
-@settings(deadline=None)
 @given(title=ANY_TEXT, prompt=ANY_TEXT, reply=ANY_TEXT, system=ANY_TEXT.filter(bool))
 @example(title="</title><script>", prompt="<b onclick='x'>", reply="</div></article>", system="&lt;\0")
 def test_html_shows_any_text_and_obeys_none(title: str, prompt: str, reply: str, system: str) -> None:

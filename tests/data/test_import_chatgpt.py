@@ -70,7 +70,7 @@ def test_a_tree_of_chatgpt_keeps_its_branches_and_its_current_node(file: Path, s
     assert add_chats(store, read_file(file, MODEL).chats) == Added(num_known=1)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from(["user", "assistant", "tool"])), max_size=12)
 )

@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("damage")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(kind=st.sampled_from(KINDS), damage=DAMAGE, end=st.none() | st.floats(0, 1))
 def test_a_damaged_file_is_taken_whole_or_refused(
     wholes: dict[str, bytes], folder: Path, kind: str, damage: list[tuple[float, int]], end: float | None

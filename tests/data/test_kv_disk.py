@@ -99,7 +99,7 @@ def test_the_bytes_of_one_block_under_the_header_of_another_are_not_believed(fol
     assert read(folder, two) == content(2)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, SIZE + 79), bit=st.integers(0, 7))
 def test_no_flipped_bit_goes_unseen(folder: KVFolder, place: int, bit: int) -> None:
     row = row_of(folder, 3)

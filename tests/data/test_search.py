@@ -45,7 +45,7 @@ def marked(hit: Hit) -> list[str]:
     return [hit.snippet[begin:end] for begin, end in hit.spans]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(prompt=ANY_TEXT, reply=ANY_TEXT)
 @example(prompt="a\0b", reply="")
 @example(prompt='"quoted" AND NOT', reply="c++ ::  🙂")
@@ -63,7 +63,7 @@ def test_every_word_of_a_turn_finds_it(shared: Store, prompt: str, reply: str) -
             assert turn_id in {hit.turn_id for hit in search(shared, text, 10_000)}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(words=WORDS | ANY_TEXT)
 def test_whatever_is_typed_is_no_error(shared: Store, words: str) -> None:
     for hit in search(shared, words):
@@ -140,7 +140,7 @@ def test_a_running_turn_is_found_when_it_is_over(store: Store, chat: Chat) -> No
     assert [hit.turn_id for hit in search(store, "begin half")] == [turn.id]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 3), ANY_TEXT, ANY_TEXT), max_size=8))
 def test_the_index_is_true_after_any_edits_and_deletions(shared: Store, steps: list[tuple[int, str, str]]) -> None:
     chat = shared.create_chat(title="t", model="m")

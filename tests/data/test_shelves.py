@@ -140,7 +140,7 @@ def test_an_unknown_chat_is_named(store: Store) -> None:
             call(store, "nobody")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_after_any_forks_and_deletions_every_path_that_is_left_is_whole(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -33,7 +33,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("laws") / "octavo.db"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(plans=PLANS)
 def test_ids_and_path_of_every_turn_of_any_tree_come_back_exactly(shared: Path, plans: list[Plan]) -> None:
     with Store(shared) as store:
@@ -85,7 +85,7 @@ def test_a_lone_surrogate_becomes_a_replacement_character_and_a_pair_its_charact
     assert clean_text("\ud83d\ude00") == "😀"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(title=ANY_TEXT, system=ANY_TEXT, prompt=ANY_TEXT, reply=ANY_TEXT)
 @example(title="\0", system="a\0b", prompt="\0\0", reply="end\0")
 def test_any_text_comes_back_as_it_was(shared: Path, title: str, system: str, prompt: str, reply: str) -> None:

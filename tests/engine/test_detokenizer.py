@@ -50,7 +50,7 @@ def any_ids(tokenizer: Tokenizer) -> st.SearchStrategy[list[int]]:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(data=st.data(), piece=st.sampled_from((1, 1, 1, 2, 5)))
 def test_the_deltas_joined_are_the_text_and_nothing_is_taken_back(name: str, data: st.DataObject, piece: int) -> None:
     tokenizer = TOKENIZERS[name]
@@ -70,7 +70,7 @@ def test_the_law_holds_for_the_default_model(model_folder: Path) -> None:
     spoiler = find_spoiler(tokenizer.decode)
     assert spoiler is None
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300)
     @given(any_ids(tokenizer))
     def law(token_ids: list[int]) -> None:
         check(tokenizer.decode, token_ids, spoiler)

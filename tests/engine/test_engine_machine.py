@@ -19,7 +19,6 @@ from tests.engine.engine_machine import DiskMachine, EngineMachine
 MACHINE = settings(
     max_examples=int(os.environ.get("OCTAVO_MACHINE_EXAMPLES", "100")),
     stateful_step_count=60,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 
