@@ -82,9 +82,11 @@ class Home:
 def new_home() -> Iterator[Home]:
     """An empty folder; whatever host it has is stopped at the end."""
     home = Home(Path(tempfile.mkdtemp(prefix="oct-")))
-    yield home
-    home.run("engine", "stop")
-    shutil.rmtree(home.folder)
+    try:
+        yield home
+    finally:
+        home.run("engine", "stop")
+        shutil.rmtree(home.folder)
 
 
 @contextmanager
