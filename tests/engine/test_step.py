@@ -38,11 +38,11 @@ def weights(num_heads: int = 2, head_dim: int = 64, dtype: torch.dtype = torch.b
 @pytest.mark.parametrize(
     ("capability", "num_heads", "head_dim", "reason"),
     [
-        ((9, 0), 14, 64, ""),
+        ((9, 0), 16, 64, ""),
         ((12, 0), 2, 256, ""),
         ((8, 9), 2, 64, "the GPU's compute capability is 8.9, not 9.0 (Hopper) or newer"),
         ((9, 0), 2, 96, "its heads have 96 dimensions, not 64, 128 or 256"),
-        ((9, 0), 15, 64, "more than 14 of its heads share a KV head"),
+        ((9, 0), 17, 64, "more than 16 of its heads share a KV head"),
     ],
 )
 def test_why_a_model_is_not_fused(
@@ -58,19 +58,34 @@ def test_float16_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_queue_of_less_than_two_stages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A warp takes two stages before it gives one back: with one it would wait for ever."""
-    device = SimpleNamespace(multi_processor_count=170, shared_memory_per_block_optin=99 << 10)
+    """A warp takes a second stage before it gives the first back: with one it would wait for ever."""
+    device = SimpleNamespace(multi_processor_count=170, shared_memory_per_block_optin=64 << 10)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: device)
-    with pytest.raises(CudaModuleError, match="101376 bytes of shared memory are too few"):
+    with pytest.raises(CudaModuleError, match="65536 bytes of shared memory are too few"):
         step.StepKernels(weights(num_heads=14, head_dim=256), 256)
 
 
 def test_python_and_the_sources_agree_on_their_constants() -> None:
     text = "\n".join(file.read_text() for file in step.FILES)
     constants = dict(re.findall(r"\b([A-Z_]+) = (\d+)[,;]", text))
-    ours = {"MAX_ROWS": step.MAX_ROWS, "MAX_SPLITS": step.MAX_SPLITS, "WARPS": step.NUM_WARPS, "ROUND": step.ROUND}
+    ours = {name: getattr(step, name) for name in ("MAX_ROWS", "MAX_SPLITS", "WARPS", "ROUND", "SEGMENT")}
     assert {name: int(constants[name]) for name in ours} == ours
 
 
 def test_every_source_of_the_step_is_used() -> None:
     assert sorted(step.FILES) == sorted(step.FOLDER.iterdir())
+
+
+def test_places_of_vectors_are_empty_but_for_what_lies_past_the_end() -> None:
+    """Of 16 columns in 32, each thread's 8 numbers are four real ones and four that nobody writes."""
+    w = weights(num_heads=1, head_dim=64)
+    one = [-1, -1, -1, -1, 0, 0, 0, 0] * 4
+    vectors = step.empty_vectors(w, 2).view(2, -1)
+    assert vectors[0].tolist() == (one * 2 + [-1] * 128 + one * 2 + one * 2) + one * 2
+    assert torch.equal(vectors[0], vectors[1])
+
+
+@pytest.mark.parametrize("num_rows", step.NUM_ROWS)
+def test_all_copies_of_vectors_fit(num_rows: int) -> None:
+    w, copies = weights(num_heads=1, head_dim=64), step.num_copies(num_rows)
+    assert len(step.empty_vectors(w, num_rows)) == 2 * copies * num_rows * (32 + 64 + 32 + 32 + 32)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from octavo_engine.runner.fast.kernels import Advance, merge_parts, rms_norm, rotary_to_cache, silu_mul
-from octavo_engine.runner.fast.step import FusedStep, StepKernels
+from octavo_engine.runner.fast.step import NUM_ROWS, FusedStep, StepKernels
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache, KVShape
 
@@ -49,6 +49,21 @@ def random_weights(device: torch.device) -> FastWeights:
     )
 
 
+def decode_step(w: FastWeights, kernels: StepKernels, count: int) -> Callable[[], object]:
+    """A step of rows at POSITIONS in turn, whose buffers and cache are no larger than they must be."""
+    device = w.embed.device
+    cache = KVCache(
+        KVShape(num_layers=LAYERS, num_kv_heads=KV_HEADS, head_dim=DIM, dtype=torch.bfloat16), 2 * count, PAGE, device
+    )
+    ids, positions = (
+        torch.tensor([values[row % 2] for row in range(count)], dtype=torch.int32).to(device)
+        for values in ([5, VOCABULARY - 1], POSITIONS)
+    )
+    tables = torch.arange(2 * count, dtype=torch.int32).view(count, 2).to(device)
+    fused = FusedStep(w, cache, kernels, count)
+    return lambda: fused(ids, positions, tables)
+
+
 def launches(device: torch.device) -> Launches:
     """Each kernel's name and a call that launches it."""
     w, rows = random_weights(device), len(POSITIONS)
@@ -58,7 +73,6 @@ def launches(device: torch.device) -> Launches:
         torch.tensor(values, dtype=torch.int32).to(device)
         for values in ([5, VOCABULARY - 1], POSITIONS, [PAGE + 44, 2 * PAGE], [0, 0], [0, 0])
     )
-    tables = torch.tensor([[0, 1], [2, 3]], dtype=torch.int32).to(device)
     x, delta = w.embed[:rows].clone(), w.embed[rows : 2 * rows].clone()
     qkv = torch.randn(rows, (HEADS + 2 * KV_HEADS) * DIM).bfloat16().to(device)
     gate_up = torch.randn(rows, 2 * INTERMEDIATE).bfloat16().to(device)
@@ -68,7 +82,7 @@ def launches(device: torch.device) -> Launches:
     assert w.q_norm is not None
     assert w.k_norm is not None
     norms = w.q_norm[0], w.k_norm[0]
-    advance, fused = Advance(rows, VOCABULARY, device), FusedStep(w, cache, StepKernels(w, PAGE), rows)
+    advance, kernels = Advance(rows, VOCABULARY, device), StepKernels(w, PAGE)
     yield "rms_norm", lambda: rms_norm(x, None, w.norms[0], w.eps)
     yield "rms_norm with residual", lambda: rms_norm(x, delta, w.norms[0], w.eps)
     yield "silu_mul", lambda: silu_mul(gate_up)
@@ -76,7 +90,8 @@ def launches(device: torch.device) -> Launches:
         "rotary_to_cache",
         lambda: rotary_to_cache(qkv, norms, (w.cos, w.sin), positions, slots, cache.layer(1), HEADS, w.eps),
     )
-    yield "decode step", lambda: fused(ids, positions, tables)
+    for count in NUM_ROWS:
+        yield f"decode step of {count}", decode_step(w, kernels, count)
     yield "advance, greedy", lambda: advance(logits, None, state)
     lengths = torch.tensor([0, 4], dtype=torch.int32).to(device)
     part, weights = torch.randn(rows, HEADS, DIM).bfloat16().to(device), torch.randn(rows, HEADS).to(device)

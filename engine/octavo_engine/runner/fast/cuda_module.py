@@ -32,7 +32,7 @@ class CudaModule:
         self._driver: Any = driver
         source = "\n".join(file.read_text() for file in files).encode()
         major, minor = torch.cuda.get_device_capability()
-        options = [f"--gpu-architecture=sm_{major}{minor}", "--std=c++17", "-default-device"]
+        options = [f"--gpu-architecture=sm_{major}{minor}a", "--std=c++17", "-default-device"]
         options += [f"-D{name}={value}" for name, value in defines.items()]
         torch.cuda.current_stream()  # the context that the module is loaded into
         self._module = self._load(source, options, lambda: _compile(nvrtc, source, options))

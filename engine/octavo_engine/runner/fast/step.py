@@ -1,6 +1,7 @@
 """Launches the decode step in one CUDA kernel: its constants, its buffers, and where everything lies."""
 
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,21 @@ from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
 FOLDER = Path(__file__).parent / "cuda"
-FILES = [FOLDER / name for name in ("common.cuh", "weights.cuh", "heads.cuh", "attention.cuh", "step.cu")]
-MAX_ROWS, MAX_SPLITS, NUM_WARPS, ROUND = 8, 16, 16, 6
+NAMES = ("common.cuh", "exchange.cuh", "weights.cuh", "project.cuh", "heads.cuh", "attention.cuh", "step.cu")
+FILES = [FOLDER / name for name in NAMES]
+NUM_ROWS = (1, 2, 4, 8)
+MAX_ROWS, MAX_SPLITS, WARPS, ROUND, SEGMENT = 8, 16, 8, 6, 1024
 """As in the sources."""
-NUM_THREADS = 32 * (NUM_WARPS + 1)
-STAGE_BYTES = 8 * (2 * 64 * NUM_WARPS + 64)
-MIN_DEPTH, MAX_DEPTH = 2, 12
-"""Stages of the queue of weights; a warp takes two before it gives one back."""
-MAX_GROUP = NUM_WARPS - 2
-"""Query heads of a KV head; two more warps turn the key and the value."""
+NUM_THREADS = 32 * (WARPS + 4)
+STAGE_BYTES = 8 * (2 * SEGMENT + 16)
+MIN_DEPTH, MAX_DEPTH = 2, 16
+"""Stages of the queue of weights; a warp takes the second before it gives the first back."""
+MAX_GROUP = 16
+"""Query heads of a KV head, for which shared memory has room."""
 OLDEST_CAPABILITY = (9, 0)
 """Of Hopper, the first with bulk copies into shared memory."""
-STATIC_BYTES = 8 << 10
-"""More than the kernel declares of static shared memory."""
+STATIC_BYTES = 2 << 10
+"""More than the kernel declares of static shared memory, without the heads."""
 
 
 def why_not_fused(w: FastWeights) -> str:
@@ -43,8 +46,13 @@ def why_not_fused(w: FastWeights) -> str:
     return ""
 
 
+def num_copies(num_rows: int) -> int:
+    """Of what blocks hand each other: so many times fewer of them ask one part of L2 for a number."""
+    return 4 if num_rows == 1 else 1
+
+
 class StepKernels:
-    """The kernels for one model on the current device, shared by all numbers of rows.
+    """The kernels for one model on its device, for each number of rows.
 
     Raises CudaModuleError where they cannot be compiled or have too little room.
     """
@@ -53,9 +61,11 @@ class StepKernels:
         device: Any = torch.cuda.get_device_properties(w.qkv.device)
         self.num_programs: int = device.multi_processor_count
         group = w.num_heads // w.num_kv_heads
-        sums_bytes = max(ROUND * NUM_WARPS * 8 * MAX_ROWS, NUM_WARPS * min(group, 4) * w.head_dim) * 4
-        room = device.shared_memory_per_block_optin - sums_bytes - STATIC_BYTES - group * w.head_dim * 4
-        depth = min(MAX_DEPTH, room // STAGE_BYTES)
+        sums_bytes = max(ROUND * WARPS * 8 * MAX_ROWS, WARPS * min(group, 4) * w.head_dim) * 4
+        heads_bytes = (group + 2) * w.head_dim * 4
+        depth = min(
+            MAX_DEPTH, (device.shared_memory_per_block_optin - sums_bytes - STATIC_BYTES - heads_bytes) // STAGE_BYTES
+        )
         if depth < MIN_DEPTH:
             raise CudaModuleError(f"{device.shared_memory_per_block_optin} bytes of shared memory are too few")
         defines = {
@@ -64,13 +74,20 @@ class StepKernels:
             "DIM": w.head_dim, "PAGE": block_size, "HAS_HEAD_NORM": int(w.q_norm is not None),
             "HAS_BIAS": int(w.qkv_bias is not None),
         }  # fmt: skip
-        module = CudaModule(FILES, defines)
-        self.begin = module.kernel("begin_step")
-        self.step = module.kernel("step", depth * STAGE_BYTES + sums_bytes)
+
+        def compiled(num_rows: int) -> CudaModule:
+            torch.cuda.set_device(w.qkv.device)  # each thread has its own
+            return CudaModule(FILES, defines | {"ROWS": num_rows, "COPIES": num_copies(num_rows)})
+
+        with ThreadPoolExecutor() as pool:
+            self.modules = dict(zip(NUM_ROWS, pool.map(compiled, NUM_ROWS), strict=True))
+        dynamic_bytes = depth * STAGE_BYTES + sums_bytes
+        self.begin = {rows: module.kernel("begin_step") for rows, module in self.modules.items()}
+        self.step = {rows: module.kernel("step", dynamic_bytes) for rows, module in self.modules.items()}
 
 
 class FusedStep:
-    """One decode step of `num_rows` sequences, from ids to logits, into buffers that stay where they are."""
+    """One decode step of `num_rows` sequences (a power of two), from ids to logits, into buffers that stay."""
 
     def __init__(self, weights: FastWeights, cache: KVCache, kernels: StepKernels, num_rows: int) -> None:
         w, device = weights, weights.qkv.device
@@ -79,18 +96,17 @@ class FusedStep:
         def buffer(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        dtype, group = w.qkv.dtype, w.num_heads // w.num_kv_heads
+        num_items, group = num_rows * w.num_kv_heads, w.num_heads // w.num_kv_heads
+        num_splits = max(1, min(MAX_SPLITS, kernels.num_programs // num_items))
         self.logits = buffer(num_rows, len(w.head))
         self._buffers = [
             buffer(num_rows, w.hidden),  # in the order of Params in common.cuh
-            buffer(num_rows, w.hidden, dtype=dtype),
-            buffer(num_rows, w.qkv.shape[1]),
-            buffer(num_rows, w.num_heads * w.head_dim, dtype=dtype),
-            buffer(num_rows, w.intermediate, dtype=dtype),
-            buffer(num_rows * w.num_kv_heads, MAX_SPLITS, group, w.head_dim + 2),
+            empty_vectors(w, num_rows),
+            buffer(num_rows, w.qkv.shape[1], dtype=torch.int64),
+            buffer(num_items, num_splits, group, w.head_dim + 2, dtype=torch.int64),
+            buffer(2, num_rows, kernels.num_programs, dtype=torch.int64),
             self.logits,
-            buffer(2, kernels.num_programs, MAX_ROWS),
-            buffer(1 + w.num_layers * num_rows * w.num_kv_heads, dtype=torch.int32),
+            buffer(num_rows, dtype=torch.int32),
         ]
 
     def __call__(self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor) -> torch.Tensor:
@@ -99,14 +115,14 @@ class FusedStep:
         The KV of the ids is written to the slots that tables and positions name.
         """
         params = self._params(ids, positions, tables)
-        self._kernels.begin.launch(self.num_rows, 256, params)
-        self._kernels.step.launch(self._kernels.num_programs, NUM_THREADS, params, must_meet=True)
+        self._kernels.begin[self.num_rows].launch(self.num_rows, 256, params)
+        self._kernels.step[self.num_rows].launch(self._kernels.num_programs, NUM_THREADS, params, must_meet=True)
         return self.logits
 
     def _params(self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor) -> bytes:
         pages = self._cache.data
         tensors = [ids, positions, tables, *self._weight_tensors, pages, *self._buffers]
-        sizes = [self.num_rows, tables.stride(0), pages.stride(0), pages.stride(1), pages.stride(2)]
+        sizes = [0, tables.stride(0), pages.stride(0), pages.stride(1), pages.stride(2)]
         numbers = [tensor.data_ptr() for tensor in tensors] + sizes
         return struct.pack(f"<{len(numbers)}Q2d", *numbers, self._weights.eps, self._weights.scale)
 
@@ -116,3 +132,19 @@ class FusedStep:
         w = self._weights
         given = [w.embed, w.qkv, w.qkv_bias, w.o, w.gate_up, w.down, w.head, w.norms, w.q_norm, w.k_norm, w.cos, w.sin]
         return [w.norms if tensor is None else tensor for tensor in given]
+
+
+def empty_vectors(w: FastWeights, num_rows: int) -> torch.Tensor:
+    """Where blocks hand each other the inputs of products, int16: two sets, see exchange.cuh.
+
+    Places that are to be written hold -1; of the last 32 columns of a vector, those past its end hold zero.
+    """
+
+    def vector(size: int) -> torch.Tensor:
+        columns = torch.arange(-(-size // 32) * 32).view(-1, 4, 4, 2).transpose(1, 2)  # in the order of place_of
+        return torch.where(columns.reshape(-1) < size, -1, 0).to(torch.int16).repeat(num_rows)
+
+    stream, attended = vector(w.hidden), vector(w.num_heads * w.head_dim)
+    layer = torch.cat([stream, attended, stream, vector(w.intermediate)]).to(w.qkv.device)
+    copy = torch.cat([layer.repeat(w.num_layers), stream.to(w.qkv.device)])
+    return copy.repeat(2 * num_copies(num_rows))

@@ -1,25 +1,22 @@
 // Attention of one new token a row over the paged cache. A unit of work is one split (a run of cached tokens) of one
 // KV head of one row; its warps take tokens in turn, each group of lanes one token, each lane 8 of its dimensions.
-// Splits are merged by the block that comes last. The last split also takes the new token, whose key and value it
-// writes to the cache.
+// The last split also takes the new token, whose key and value it writes to the cache, and merges the others.
 
 struct Loaded {
     uint4 keys[BATCH], values[BATCH];
 
-    __device__ __forceinline__ int token(int batch, int i) const {
-        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-        return ((batch * BATCH + i) * WARPS + warp) * TOKENS + lane / LANES;
-    }
+    // Of this thread's first token in a chunk; the others are STRIDE apart.
+    static __device__ __forceinline__ int token() { return threadIdx.x / LANES; }
 
-    __device__ __forceinline__ void load(const Params& p, const Place& at, int layer, int batch) {
-        const int d = threadIdx.x % LANES * 8;
+    __device__ __forceinline__ void load(const Params& p, const Place& at, int layer, int chunk) {
+        const int begin = at.begin + chunk * CHUNK, left = at.end - begin - token();
+        const u16* from = p.cache + threadIdx.x % LANES * 8 + token() * KV_HEADS * DIM;
+        from += chunk ? at.slot(p, layer, begin) : at.slot_of_first + layer * p.layer_stride;
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
-            const int t = at.begin + token(batch, i);
-            const bool is_there = t < at.end;
-            const u16* from = p.cache + (is_there ? at.slot(p, layer, t) : 0) + d;
-            keys[i] = is_there ? load_cached(from) : uint4{0, 0, 0, 0};
-            values[i] = is_there ? load_cached(from + p.value_offset) : uint4{0, 0, 0, 0};
+            const bool is_there = i * STRIDE < left;
+            keys[i] = is_there ? load_cached(from + i * STRIDE * KV_HEADS * DIM) : uint4{0, 0, 0, 0};
+            values[i] = is_there ? load_cached(from + p.value_offset + i * STRIDE * KV_HEADS * DIM) : uint4{0, 0, 0, 0};
         }
     }
 };
@@ -37,23 +34,21 @@ struct Sums {  // of HELD_HEADS heads over some tokens: weighted values (8 dimen
         }
     }
 
-    __device__ __forceinline__ void add(const Loaded& in, const Place& at, int batch, const Head& head, int first) {
-        const int d0 = threadIdx.x % LANES * 8;
+    // `left`: how many tokens of the split there are from this chunk on.
+    __device__ __forceinline__ void add(const Loaded& in, int left, const float (&q)[HELD_HEADS][8]) {
         float scores[HELD_HEADS][BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             float key[8];
             unpack(in.keys[i], key);
-            const bool is_there = at.begin + in.token(batch, i) < at.end;
 #pragma unroll
             for (int h = 0; h < HELD_HEADS; h++) {
                 float sum = 0;
-                const float* q = head.q[min(first + h, GROUP - 1)] + d0;
 #pragma unroll
-                for (int d = 0; d < 8; d++) sum += q[d] * key[d];
+                for (int d = 0; d < 8; d++) sum += q[h][d] * key[d];
 #pragma unroll
                 for (int offset = LANES / 2; offset; offset >>= 1) sum += __shfl_xor_sync(~0u, sum, offset);
-                scores[h][i] = is_there ? sum : NEVER;
+                scores[h][i] = i * STRIDE + Loaded::token() < left ? sum : NEVER;
             }
         }
 #pragma unroll
@@ -113,127 +108,141 @@ struct Sums {  // of HELD_HEADS heads over some tokens: weighted values (8 dimen
     }
 };
 
-// Merge the warps of a block, and the new token; the result goes out, or to `partial` for the merge of the splits.
-__device__ __forceinline__ void merge_warps(
-    const Params& p, const Place& at, const Head& head, const float* sums, int first, float* partial
+struct Merged {  // what some tokens give for one dimension of a head
+    float highest, weight, value;
+};
+
+// Of the warps of this block, and of the new token.
+__device__ __forceinline__ Merged merge_warps(const Place& at, const Head& head, const float* sums, int held, int h, int d) {
+    float highest = at.is_last() ? head.own[h] : NEVER;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) highest = fmaxf(highest, head.highest[w][held]);
+    Merged all{highest, 0, 0};
+    if (at.is_last()) {
+        all.weight = exp2_fast(head.own[h] - highest);
+        all.value = all.weight * head.value[d];
+    }
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+        const float factor = exp2_fast(head.highest[w][held] - highest);
+        all.weight += factor * head.weight[w][held];
+        all.value += factor * sums[(w * HELD_HEADS + held) * DIM + d];
+    }
+    return all;
+}
+
+// And of the other splits, for 32 dimensions a warp; `partial` is of this head in split 0. A tagged number for each
+// dimension, then the highest score and the weight, which the lanes look up for a split each. Where there are fewer
+// splits than loads, the last one is looked up again and counts nothing.
+__device__ __forceinline__ Merged merge_splits(const Merged& own, const u64* partial, int num_others, int d, u32 tag) {
+    constexpr int AT_ONCE = SHARE > 8 ? 8 : SHARE > 1 ? SHARE - 1 : 1;
+    const int lane = threadIdx.x & 31;
+    const u64* const of_lane = partial + min(lane, num_others - 1) * Place::PARTIAL_STRIDE + DIM;
+    Tagged<2> scores;
+    scores.ask(0, of_lane);
+    scores.ask(1, of_lane + 1);
+    Merged all = own;
+    float factor = 0;
+#pragma unroll 1
+    for (int begin = 0; begin < num_others; begin += AT_ONCE) {
+        Tagged<AT_ONCE> values;
+        const auto of_split = [&](int i) {
+            return partial + min(begin + i, num_others - 1) * Place::PARTIAL_STRIDE + d;
+        };
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) values.ask(i, of_split(i));
+        if (begin == 0) {
+            scores.wait(tag, [&](int i) { return of_lane + i; });
+            __syncwarp();
+            all.highest = fmaxf(own.highest, warp_max(scores.value(0)));
+            factor = lane < num_others ? exp2_fast(scores.value(0) - all.highest) : 0;
+            const float shrink = exp2_fast(own.highest - all.highest);
+            all.weight = own.weight * shrink + warp_sum(factor * scores.value(1));
+            all.value = own.value * shrink;
+        }
+        values.wait(tag, of_split);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) all.value += __shfl_sync(~0u, factor, begin + i) * values.value(i);
+    }
+    return all;
+}
+
+// The result of the held heads goes out, or to the block of the last split.
+__device__ __forceinline__ void finish(
+    const Params& p, const Place& at, const Vectors& vectors, int layer, u32 tag, const Head& head, const float* sums,
+    int first
 ) {
-    const bool is_last = at.split == at.num_splits - 1;
     for (int i = threadIdx.x; i < HELD_HEADS * DIM; i += THREADS) {
         const int held = i / DIM, h = first + held, d = i % DIM;
         if (h >= GROUP) continue;
-        float highest = is_last ? head.own[h] : NEVER, weight = 0, value = 0;
-#pragma unroll 8
-        for (int w = 0; w < WARPS; w++) highest = fmaxf(highest, head.highest[w][held]);
-        if (is_last) {
-            weight = exp2_fast(head.own[h] - highest);
-            value = weight * head.value[d];
+        const Merged own = merge_warps(at, head, sums, held, h, d);
+        u64* const partial = at.partial(p, h);
+        if (!at.is_last()) {
+            u64* const to = partial + at.split * Place::PARTIAL_STRIDE;
+            if (d < 2) put_tagged(to + DIM + d, d ? own.weight : own.highest, tag);
+            put_tagged(to + d, own.value, tag);
+            continue;
         }
-#pragma unroll 4
-        for (int w = 0; w < WARPS; w++) {
-            const float factor = exp2_fast(head.highest[w][held] - highest);
-            weight += factor * head.weight[w][held];
-            value += factor * sums[(w * HELD_HEADS + held) * DIM + d];
-        }
-        if (at.num_splits == 1) {
-            p.attended[at.row * WIDTH + (at.kv_head * GROUP + h) * DIM + d] = from_float(value / weight);
-        } else {
-            float* to = partial + h * (DIM + 2);
-            to[d] = value;
-            if (d == 0) to[DIM] = highest;
-            if (d == 1) to[DIM + 1] = weight;
-        }
-    }
-}
-
-__device__ __forceinline__ void merge_splits(const Params& p, const Place& at, const float* partial) {
-    for (int i = threadIdx.x; i < GROUP * DIM; i += THREADS) {
-        const int h = i / DIM, d = i % DIM;
-        float highest = NEVER, weight = 0, value = 0;
-#pragma unroll 1
-        for (int begin = 0; begin < at.num_splits; begin += 4) {
-            float values[4], tops[4], weights[4], raised = highest;
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float* from = partial + ((begin + i) * GROUP + h) * (DIM + 2);
-                const bool is_there = begin + i < at.num_splits;
-                tops[i] = is_there ? load_shared(from + DIM) : NEVER;
-                weights[i] = is_there ? load_shared(from + DIM + 1) : 0;
-                values[i] = is_there ? load_shared(from + d) : 0;
-            }
-#pragma unroll
-            for (int i = 0; i < 4; i++) raised = fmaxf(raised, tops[i]);
-            const float shrink = exp2_fast(highest - raised);
-            highest = raised;
-            weight *= shrink;
-            value *= shrink;
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float factor = exp2_fast(tops[i] - highest);
-                weight += factor * weights[i];
-                value += factor * values[i];
-            }
-        }
-        p.attended[at.row * WIDTH + (at.kv_head * GROUP + h) * DIM + d] = from_float(value / weight);
+        const Merged all = SHARE == 1 || at.num_splits == 1 ? own : merge_splits(own, partial, at.num_splits - 1, d, tag);
+        const float value = __fdividef(all.value, all.weight), next = __shfl_down_sync(~0u, value, 1);
+        if (d % 2 == 0)
+            vectors.put(Vectors::place<V_ATTENDED>(layer, at.row, (at.kv_head * GROUP + h) * DIM + d),
+                        from_floats(value, next));
     }
 }
 
 __device__ __forceinline__ void attend(
-    const Params& p, const Place& at, int layer, const Turn& turn, Loaded& loaded, Head& head, float* sums, int* ticket
+    const Params& p, const Place& at, const Vectors& vectors, int layer, u32 tag, Turn& turn, Loaded& loaded,
+    Head& head, float* sums
 ) {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    const bool is_last = at.split == at.num_splits - 1;
-    float* item = p.partial + (u64)(at.row * KV_HEADS + at.kv_head) * MAX_SPLITS * GROUP * (DIM + 2);
-    prepare_heads(p, at, layer, turn, head);
+    prepare_heads(p, at, layer, tag, turn, head);
     sync_workers();
-    if (is_last)
+    if (at.is_last())
         for (int h = warp; h < GROUP; h += WARPS) {
             float sum = 0;
             for (int d = lane; d < DIM; d += 32) sum += head.q[h][d] * head.key[d];
             sum = warp_sum(sum);
             if (lane == 0) head.own[h] = sum;
         }
-    const int num_batches = ceil_div(at.end - at.begin, BATCH * WARPS * TOKENS);
+    const int left = at.end - at.begin;
     for (int first = 0; first < GROUP; first += HELD_HEADS) {
+        float q[HELD_HEADS][8];
+#pragma unroll
+        for (int h = 0; h < HELD_HEADS; h++)
+#pragma unroll
+            for (int d = 0; d < 8; d++) q[h][d] = head.q[min(first + h, GROUP - 1)][threadIdx.x % LANES * 8 + d];
         Sums own;
         own.clear();
-        for (int batch = 0; batch < num_batches; batch++) {
-            if (batch || first) loaded.load(p, at, layer, batch);
-            own.add(loaded, at, batch, head, first);
+        if (first) loaded.load(p, at, layer, 0);
+#pragma unroll 1
+        for (int done = 0; done < left; done += CHUNK) {
+            const Loaded these = loaded;
+            if (done + CHUNK < left) loaded.load(p, at, layer, done / CHUNK + 1);
+            own.add(these, left - done, q);
         }
         own.merge_lanes();
         if (first) sync_workers();  // the sums of the heads before are used
         own.store(head, sums);
         sync_workers();
-        merge_warps(p, at, head, sums, first, item + at.split * GROUP * (DIM + 2));
+        finish(p, at, vectors, layer, tag, head, sums, first);
     }
-    if (at.num_splits == 1) return;
-    sync_workers();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        head.ticket = atomicAdd(ticket, 1);
-        __threadfence();
-    }
-    sync_workers();
-    if (head.ticket == at.num_splits - 1) merge_splits(p, at, item);
 }
 
-// All units of this block; cached keys and values of the first are under way before the barrier.
+// All units of this block; cached keys and values of the first are under way before the projection is there.
 __device__ __forceinline__ void attention(
-    const Params& p, int layer, int rows, int& met, Head& head, float* sums
+    const Params& p, const Vectors& vectors, int layer, u32 tag, const Place& first, Head& head, float* sums
 ) {
-    const int num_items = rows * KV_HEADS;
-    const int share = max(1, min(MAX_SPLITS, PROGRAMS / num_items));
-    bool has_met = false;
-    for (int unit = blockIdx.x; unit < num_items * share; unit += PROGRAMS) {
-        const Place at(p, unit, num_items, share);
+    sync_workers();  // what was in shared memory is used
+    for (int unit = blockIdx.x; unit < ITEMS * SHARE; unit += PROGRAMS) {
+        Place at = first;
+        if (unit != blockIdx.x) at.find(p, unit);
         if (at.split >= at.num_splits) continue;
         Loaded loaded;
         loaded.load(p, at, layer, 0);
-        const Turn turn(p, layer, at.position);
-        if (!has_met) meet(p.marks, met);
-        else sync_workers();  // the unit before is done with shared memory
-        has_met = true;
-        attend(p, at, layer, turn, loaded, head, sums, p.marks + 1 + layer * num_items + unit % num_items);
+        Turn turn(p, layer, at.position);
+        if (unit != blockIdx.x) sync_workers();
+        attend(p, at, vectors, layer, tag, turn, loaded, head, sums);
     }
-    if (!has_met) meet(p.marks, met);
 }

@@ -1,13 +1,13 @@
-// What all parts of the decode step share: constants of the model, types, loads, and the barrier of the grid.
+// What all parts of the decode step share: constants of the model, types, and small helpers.
 //
-// The compiler is given PROGRAMS (thread blocks, one a multiprocessor), DEPTH (stages of the queue of weights), HIDDEN,
-// INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM and HAS_BIAS. Weights are bfloat16.
+// The compiler is given ROWS (1, 2, 4 or 8), COPIES (of what blocks hand each other, see exchange.cuh), PROGRAMS (thread
+// blocks, one a multiprocessor), DEPTH (stages of the queue of weights), HIDDEN, INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM and HAS_BIAS. Weights are bfloat16.
 
 typedef unsigned int u32;
 typedef unsigned short u16;
 typedef unsigned long long u64;
 
-constexpr int WARPS = 16, THREADS = 32 * WARPS;  // that work; one more warp brings the weights
+constexpr int WARPS = 8, THREADS = 32 * WARPS;  // that work; one more warp brings the weights
 constexpr int MAX_ROWS = 8;
 constexpr float LOG2E = 1.44269504f;
 constexpr int QKV = (HEADS + 2 * KV_HEADS) * DIM, WIDTH = HEADS * DIM, GROUP = HEADS / KV_HEADS;
@@ -31,16 +31,14 @@ struct Params {  // 8 bytes a field, filled by FusedStep in Python in this order
     const float* cos;
     const float* sin;
     u16* cache;
-    float* x;          // the residual stream, (rows, HIDDEN)
-    u16* scaled;       // the stream times the weights of the next norm
-    float* qkv;        // (rows, QKV)
-    u16* attended;     // (rows, WIDTH)
-    u16* active;       // (rows, INTER)
-    float* partial;    // attention of one split: (rows * KV_HEADS, MAX_SPLITS, GROUP, DIM + 2)
+    float* x;          // the residual stream, (rows, HIDDEN); each number is one thread's own
+    u16* vectors;      // inputs of the products: see exchange.cuh
+    u64* qkv;          // tagged, (rows, QKV)
+    u64* partial;      // tagged, attention of one split: (rows * KV_HEADS, splits, GROUP, DIM + 2)
+    u64* squares;      // tagged, sums of squares of the stream: (2, ROWS, PROGRAMS)
     float* logits;     // (rows, VOCAB)
-    float* squares;    // sums of squares of the stream: (2, PROGRAMS, MAX_ROWS)
-    int* marks;        // the barrier's counter, then a ticket for each layer, row and KV head
-    u64 rows;
+    u32* epochs;       // of each row, the same for all: the number of this step
+    u64 zero;          // which the compiler does not know
     u64 table_width;
     u64 page_stride;   // in elements
     u64 layer_stride;
@@ -59,6 +57,12 @@ __device__ __forceinline__ u16 from_float(float value) {
     return result;
 }
 
+__device__ __forceinline__ u32 from_floats(float low, float high) {
+    u32 result;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+    return result;
+}
+
 __device__ __forceinline__ void unpack(uint4 packed, float* values) {
     const u32 words[4] = {packed.x, packed.y, packed.z, packed.w};
 #pragma unroll
@@ -66,20 +70,6 @@ __device__ __forceinline__ void unpack(uint4 packed, float* values) {
         values[2 * i] = to_float((u16)words[i]);
         values[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
     }
-}
-
-// Loads of what other blocks wrote during this launch: from L2, since L1 may hold what was there before.
-__device__ __forceinline__ float load_shared(const float* from) {
-    float value;
-    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory");
-    return value;
-}
-
-__device__ __forceinline__ uint4 load_shared(const u16* from) {
-    uint4 v;
-    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from) : "memory");
-    return v;
 }
 
 // Keys and values of earlier steps, read once.
@@ -102,21 +92,13 @@ __device__ __forceinline__ float warp_sum(float value) {
     return value;
 }
 
+__device__ __forceinline__ float warp_max(float value) {
+#pragma unroll
+    for (int offset = 16; offset; offset >>= 1) value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
+    return value;
+}
+
 __device__ __forceinline__ void sync_workers() {
     __syncwarp();
     asm volatile("bar.sync 1, %0;" :: "n"(THREADS) : "memory");
-}
-
-// Wait until the workers of every block came `met` times; what they stored before is visible after.
-__device__ __forceinline__ void meet(int* counter, int& met) {
-    met += PROGRAMS;
-    sync_workers();
-    if (threadIdx.x == 0) {
-        asm volatile("red.release.gpu.global.add.s32 [%0], 1;" :: "l"(counter) : "memory");
-        int seen;
-        do {
-            asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-        } while (seen < met);
-    }
-    sync_workers();
 }

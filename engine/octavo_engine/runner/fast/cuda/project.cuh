@@ -1,0 +1,210 @@
+// The matrix products. The warps share out the columns of a stage, and the tensor cores multiply the 8 rows of a tile with
+// the rows of inputs. Their products are of 16 rows: the upper 8 are the same features for 16 columns more. Of up to 4
+// rows of inputs, so do their columns 4 to 7: the lower left and the upper right quarter of a product count. Of 8 rows,
+// there are two products of which a half counts.
+
+constexpr int UNIT = SEGMENT / WARPS;  // columns of a stage for each warp
+constexpr int CHUNKS = UNIT / 32;      // of inputs, WORDS each, that a thread holds of them
+constexpr bool IS_NARROW = ROWS <= 4;
+constexpr int WORDS = IS_NARROW ? 2 : 4;
+constexpr int AHEAD = 2;               // stages whose weights are in registers before their turn
+
+template <int PHASE>
+struct Shape {
+    static constexpr int K = columns_of(PHASE), PARTS = parts_of(PHASE), TILES = span_of(PHASE), SPAN = TILES * PARTS;
+    static constexpr int STEPS = steps_of(PHASE), ROUNDS = rounds_of(PHASE);
+    static constexpr bool HOLDS_ALL = STEPS * SPAN <= 8;  // of the inputs, in registers; else the code is too long
+    static constexpr int HELD = HOLDS_ALL ? STEPS : SPAN <= 2 ? 4 : 2;
+};
+
+// d += a * b for one tile of weights.
+__device__ __forceinline__ void multiply(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+// This warp's inputs of one step. Four lanes share a row; the words of lane t are columns 2t, 2t + 8, 2t + 16 and 2t + 24
+// of 32 with their neighbours, which exchange.cuh stores side by side. Of few rows, lanes 0 to 15 have the first two
+// words and lanes 16 to 31 the others.
+template <int PHASE>
+struct Inputs {
+    static constexpr int K = columns_of(PHASE);
+    u32 words[CHUNKS][WORDS];
+
+    static __device__ __forceinline__ int column(int step, int chunk) {
+        return (step * WARPS + (threadIdx.x >> 5)) * UNIT + 32 * chunk;
+    }
+
+    static __device__ __forceinline__ int row() { return IS_NARROW ? threadIdx.x % 16 / 4 : threadIdx.x % 32 / 4; }
+
+    static __device__ __forceinline__ const u16* from(const u16* x, int step) {
+        const int half = IS_NARROW ? threadIdx.x % 32 / 16 * 4 : 0;
+        return x + row() * round_up(K, 32) + column(step, 0) + threadIdx.x % 4 * 8 + half;
+    }
+
+    __device__ __forceinline__ void ask(const u16* x, int step, bool is_used) {
+        const u16* const from = this->from(x, step);
+#pragma unroll
+        for (int i = 0; i < CHUNKS; i++) {
+#pragma unroll
+            for (int j = 0; j < WORDS; j++) words[i][j] = 0;
+            if (is_used && row() < ROWS && (K % SEGMENT == 0 || column(step, i) < K)) look(words[i], from + 32 * i);
+        }
+    }
+
+    __device__ __forceinline__ bool are_missing() const {
+        u32 largest = 0;
+#pragma unroll
+        for (int i = 0; i < CHUNKS * WORDS; i++) largest = max(largest, words[i / WORDS][i % WORDS]);
+        return largest == EMPTY;
+    }
+
+    // Of many rows: until one word is there, as most others are then. Looking again and again for all takes too much of
+    // the way from L2.
+    static __device__ __forceinline__ void wait_for_first(const u16* x) {
+        if (ROWS < 8 || column(0, 0) >= K) return;
+        u32 words[WORDS];
+        do look(words, from(x, 0));
+        while (is_missing(words));
+        __syncwarp();
+    }
+
+    __device__ __forceinline__ void wait(const u16* x, int step) {
+        const u16* const from = this->from(x, step);
+        while (are_missing()) {
+#pragma unroll
+            for (int i = 0; i < CHUNKS; i++)
+                if (is_missing(words[i])) look(words[i], from + 32 * i);
+        }
+        __syncwarp();
+    }
+};
+
+// Where in a stage this thread's address for ldmatrix is: of row lane % 8 of matrix lane / 8 of four, which are columns
+// 0, 16, 8 and 24 of 32, so that the first and third stand in the upper 8 rows of a product.
+__device__ __forceinline__ u32 offset_in_stage() {
+    const int lane = threadIdx.x & 31, matrix = lane >> 3;
+    return (lane & 7) * PITCH + 2 * ((threadIdx.x >> 5) * UNIT + (matrix >> 1) * 8 + (matrix & 1) * 16);
+}
+
+// What lies past a matrix's last column in a stage is of an earlier stage, or nothing at all: not a number, maybe.
+template <int PHASE>
+__device__ __forceinline__ void cut(uint4& a, int column) {
+    constexpr int K = columns_of(PHASE);
+    if (K % UNIT == 0) return;
+    if (column >= K) a.x = 0;
+    if (column + 16 >= K) a.y = 0;
+    if (column + 8 >= K) a.z = 0;
+    if (column + 24 >= K) a.w = 0;
+}
+
+// One stage of a tile. Two sums do not wait for each other. Of 8 rows, columns 0 to 15 of each 32 count in the first 8
+// rows of sums[0], the others in the last of sums[1].
+template <int PHASE>
+__device__ __forceinline__ void multiply_stage(
+    float (&sums)[2][4], uint4 (&a)[4], const Inputs<PHASE>& in, int step
+) {
+    if (columns_of(PHASE) % SEGMENT && in.column(step, 0) >= columns_of(PHASE)) return;
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++) {
+        const u32 (&b)[WORDS] = in.words[i];
+        cut<PHASE>(a[i], in.column(step, i));
+        multiply(sums[IS_NARROW ? i % 2 : 0], a[i], b[0], b[1]);
+        if (!IS_NARROW) multiply(sums[1], a[i], b[WORDS - 2], b[WORDS - 1]);
+    }
+}
+
+// Which outputs of a round are this thread's: those of one row of inputs, and of every few features.
+constexpr int STRIDE_OF_FEATURES = THREADS / ROWS;
+
+__device__ __forceinline__ int own_row() { return threadIdx.x % ROWS; }
+__device__ __forceinline__ int own_feature() { return threadIdx.x / ROWS; }
+
+// The same number of the neighbouring feature, for an even one.
+__device__ __forceinline__ float of_neighbour(float value) { return __shfl_xor_sync(~0u, value, ROWS); }
+
+// The sums of this warp, for the others to add up: (stages of a round, warps, features, rows).
+__device__ __forceinline__ void spill(const float (&sums)[2][4], float* reduced) {
+    const int lane = threadIdx.x & 31, row = 2 * (lane & 3);
+    float low = sums[0][0], high = sums[0][1], more_low = sums[1][2], more_high = sums[1][3];
+    if (IS_NARROW) {
+        low += sums[1][0];
+        high += sums[1][1];
+        more_low = __shfl_down_sync(~0u, more_low + sums[0][2], 2);
+        more_high = __shfl_down_sync(~0u, more_high + sums[0][3], 2);
+    }
+    if (row >= ROWS) return;
+    float* to = reduced + (threadIdx.x >> 5) * 64 + (lane >> 2) * MAX_ROWS + row;
+    *(float2*)to = float2{low + more_low, high + more_high};
+}
+
+__device__ __forceinline__ float add_up(const float* reduced) {
+    float total = 0;
+#pragma unroll
+    for (int warp = 0; warp < WARPS; warp++) total += reduced[warp * 64];
+    return total;
+}
+
+// One phase: this block's tiles of its matrix times the rows of x. `arrived` is called once when the first inputs are
+// there, `prepare` when all is multiplied, and `use(column, sum, sum of the up projection)` for this thread's outputs; a
+// whole warp calls it together, with a column past the last one where there is no output.
+template <int PHASE, typename Arrived, typename Prepare, typename Use>
+__device__ __forceinline__ void project(
+    Queue& queue, const u16* x, int first, float* reduced, Arrived arrived, Prepare prepare, Use use
+) {
+    using S = Shape<PHASE>;
+    constexpr int SPAN = S::SPAN, HELD = S::HELD, STEPS = S::STEPS, TOTAL = HELD * SPAN;
+    constexpr int LEAD = AHEAD < TOTAL ? AHEAD : TOTAL;
+    const u32 offset = offset_in_stage();
+    Inputs<PHASE> inputs[HELD];
+    Inputs<PHASE>::wait_for_first(x);
+#pragma unroll
+    for (int i = 0; i < HELD; i++) inputs[i].ask(x, i, true);
+#pragma unroll 1
+    for (int round = 0; round < S::ROUNDS; round++) {
+        float sums[SPAN][2][4] = {};
+#pragma unroll 1
+        for (int begin = 0; begin < STEPS; begin += HELD) {
+            uint4 weights[LEAD + 1][4];
+            u32 taken = 0;
+#pragma unroll
+            for (int s = -LEAD; s < TOTAL; s++) {
+                const int coming = s + LEAD;
+                if (coming < TOTAL && (STEPS % HELD == 0 || begin + coming / SPAN < STEPS)) {
+                    const u32 next = queue.take(weights[coming % (LEAD + 1)], offset);
+                    if (coming) queue.release(taken, weights[(coming - 1) % (LEAD + 1)]);
+                    taken = next;
+                    if (coming == TOTAL - 1 || (STEPS % HELD && begin + (coming + 1) / SPAN >= STEPS))
+                        queue.release(taken, weights[coming % (LEAD + 1)]);
+                }
+                if (s < 0 || (STEPS % HELD && begin + s / SPAN >= STEPS)) continue;
+                if (s % SPAN == 0) inputs[s / SPAN].wait(x, begin + s / SPAN);
+                if (s == 0 && begin == 0 && round == 0) arrived();
+                multiply_stage<PHASE>(sums[s % SPAN], weights[s % (LEAD + 1)], inputs[s / SPAN], begin + s / SPAN);
+                if (!S::HOLDS_ALL && s % SPAN == SPAN - 1) {  // the next inputs for this place
+                    const int step = begin + s / SPAN + HELD;
+                    const int wrapped = step < STEPS ? step : s / SPAN;
+                    inputs[s / SPAN].ask(x, wrapped, step < STEPS || round + 1 < S::ROUNDS);
+                }
+            }
+        }
+        sync_workers();  // what was in `reduced` is used
+        if (!round) prepare();
+#pragma unroll
+        for (int j = 0; j < SPAN; j++) spill(sums[j], reduced + j * WARPS * 64);
+        sync_workers();
+        constexpr int OUTPUTS = S::TILES * 8;
+#pragma unroll
+        for (int begin = 0; begin < OUTPUTS; begin += STRIDE_OF_FEATURES) {
+            const int place = begin + own_feature();
+            if (begin + (threadIdx.x & ~31) / ROWS >= OUTPUTS) break;
+            const bool is_there = OUTPUTS * ROWS % 32 == 0 || place < OUTPUTS;
+            const int tile = is_there ? place / 8 : 0;
+            const float* from = reduced + tile * S::PARTS * WARPS * 64 + place % 8 * MAX_ROWS + own_row();
+            const float sum = add_up(from), up = S::PARTS == 2 ? add_up(from + WARPS * 64) : 0;
+            const int column = (first + (round * S::TILES + tile) * PROGRAMS) * 8 + place % 8;
+            use(is_there ? column : outputs_of(PHASE), sum, up);
+        }
+    }
+}
