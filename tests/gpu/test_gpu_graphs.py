@@ -84,7 +84,8 @@ def test_rows_grow_past_every_bucket(kind: str) -> None:
 def test_a_context_grows_past_the_edge_of_every_table(num_rows: int) -> None:
     """One long row beside short ones, so that most of the wide table is padding."""
     runner = make_runner("Qwen3Config", 64)
-    long = make_sequence(0, max(CONTEXTS), list(range(16)))
+    long = make_sequence(0, 1, list(range(16)))
+    long.token_ids = prompt(max(CONTEXTS))
     short = [make_sequence(n, 5, [16 + n]) for n in range(1, num_rows)]
     prefill(runner, [long, *short])
     tokens = long.token_ids

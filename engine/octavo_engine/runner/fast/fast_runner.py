@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from octavo_engine.batch import Batch, PendingStep, StepOutput
+from octavo_engine.config import MAX_DECODE_STEPS
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.device_memory import tells_when_full
 from octavo_engine.runner.fast.forward import forward_rows
@@ -26,8 +27,10 @@ from octavo_engine.runner.transfer import download, mark, pinned, upload, upload
 from octavo_engine.sequence import Sequence
 
 ROW_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
-TOKEN_BUCKETS = (16, 64, 128, 256, 512, 1024, 2048)
+TOKEN_BUCKETS = (16, 64, 128, 256, 384, 512, 640, 768, 1024, 1536, 2048)
 PROMPT_ROW_BUCKETS = (1, 8)
+FEWEST_STEPS, LOOK_SECONDS = 16, 0.025
+"""From look to look: a person sees text flow, and a look, of about a millisecond, does not count for much."""
 WARM_WIDTHS = (4, 8)
 """Table widths whose graphs are captured at the start: contexts of up to 2,048 tokens."""
 
@@ -39,9 +42,9 @@ def bucket(buckets: tuple[int, ...], count: int) -> int | None:
 
 
 class FastRunner:
-    """See ModelRunner. The host looks at decoded ids every `num_decode_steps` steps: some ten milliseconds."""
+    """See ModelRunner. The host looks at decoded ids every `num_decode_steps` steps, which `warm_up` measures."""
 
-    num_decode_steps = 16
+    num_decode_steps = FEWEST_STEPS
 
     def __init__(self, weights: FastWeights, cache: KVCache, sampler: Sampler, max_model_len: int) -> None:
         self.vocabulary = sampler.vocabulary
@@ -72,13 +75,26 @@ class FastRunner:
         batch.add(sequence, num_tokens)
         self._draw(self._prompt_eager(batch), [sequence]).wait()
         for rows in ROW_BUCKETS:
+            RowParams.of([sequence] * rows, self._device, is_static=True)  # takes pinned memory, which takes its time
             for width in WARM_WIDTHS:
                 self._decode_graph(rows, width, True)
         self._decode_graph(1, 4, False)
         for tokens in TOKEN_BUCKETS:
             for rows in PROMPT_ROW_BUCKETS:
                 self._prompt_graph(tokens, rows)
-        torch.cuda.synchronize()
+        self.num_decode_steps = max(FEWEST_STEPS, min(int(LOOK_SECONDS / self._seconds_a_step()), MAX_DECODE_STEPS))
+
+    def _seconds_a_step(self, num_steps: int = 4) -> float:
+        """Of one row."""
+        graph = self._decode_graph(1, WARM_WIDTHS[0], True).graph
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        graph.replay()
+        begin.record()
+        for _ in range(num_steps):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1000 / num_steps
 
     @tells_when_full
     @torch.inference_mode()
@@ -114,6 +130,8 @@ class FastRunner:
 
     def _draw(self, logits: torch.Tensor, sequences: list[Sequence]) -> PendingStep:
         """The host has no say in sampling: it follows in the queue, and nobody waits for more than the ids."""
+        if all(s.params.temperature == 0 for s in sequences):
+            return download(logits[: len(sequences)].argmax(-1)[None], range(len(sequences)))
         rows = RowParams.of(sequences, self._device, is_static=True)
         position = upload_as(torch.int64, [s.num_replied for s in sequences], self._device)
         ids = draw(logits[: len(sequences)].float(), rows, position)
