@@ -124,9 +124,8 @@ def rows_of(batch: Batch, block_size: int, device: torch.device) -> Rows:
     width = -(-max(contexts) // block_size)
     tables = [table for s in batch.sequences for table in padded(s.block_table, width)]
     cu_queries, cu_keys = cumulative(queries[n:]), cumulative(contexts[n:])
-    packed = upload([*contexts[:n], *cu_queries, *cu_keys, *tables], device)
-    sizes = [n, len(cu_queries), len(cu_keys), len(tables)]
-    lengths, on_device_queries, on_device_keys, on_device_tables = torch.split(packed, sizes)
+    parts = contexts[:n], cu_queries, cu_keys, tables
+    lengths, on_device_queries, on_device_keys, on_device_tables = upload(parts, device)
     return Rows(
         n, lengths, on_device_tables.view(-1, width), on_device_queries, on_device_keys,
         max(queries[n:], default=0), max(contexts[n:], default=0), n == 0 and contexts == queries,

@@ -1,12 +1,15 @@
 """Moves ints to the device and ids back without stopping for either."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
 from octavo_engine.batch import PendingStep, StepOutput
 from octavo_engine.runner.device_memory import tells_when_full
+
+ALIGNED = 4
+"""int32 in 16 bytes."""
 
 
 def pinned(values: Sequence[int], device: torch.device) -> torch.Tensor:
@@ -22,9 +25,20 @@ def pinned(values: Sequence[int], device: torch.device) -> torch.Tensor:
     return packed.pin_memory() if device.type == "cuda" else packed
 
 
-def upload(values: Sequence[int], device: torch.device) -> torch.Tensor:
-    """Values from 0 on as int32 on the device, (values,), there before whatever is put into its queue next."""
-    return pinned(values, device).to(device, non_blocking=True)
+def upload(parts: Iterable[Sequence[int]], device: torch.device) -> list[torch.Tensor]:
+    """Lists of values from 0 on as int32 on the device, by one transfer, there before whatever comes next in its queue.
+
+    Each begins at a multiple of 16 bytes: for a pointer that does not, Triton compiles a kernel once more.
+    """
+    values: list[int] = []
+    bounds = []
+    for part in parts:
+        begin = len(values)
+        values += part
+        bounds.append((begin, len(values)))
+        values += [0] * (-len(values) % ALIGNED)
+    packed = pinned(values, device).to(device, non_blocking=True)
+    return [packed[begin:end] for begin, end in bounds]
 
 
 def upload_as(dtype: torch.dtype, values: Sequence[float], device: torch.device) -> torch.Tensor:

@@ -78,7 +78,9 @@ class FastRunner:
             RowParams.of([sequence] * rows, self._device, is_static=True)  # takes pinned memory, which takes its time
             for width in WARM_WIDTHS:
                 self._decode_graph(rows, width, True)
-        self._decode_graph(1, 4, False)
+        for rows in self._fused or [1]:
+            self._decode_graph(rows, WARM_WIDTHS[0], False)
+        self._decode_graph(16, WARM_WIDTHS[0], True, shares=True)
         for tokens in TOKEN_BUCKETS:
             for rows in PROMPT_ROW_BUCKETS:
                 self._prompt_graph(tokens, rows)
@@ -227,12 +229,9 @@ class FastRunner:
     def _prompt_eager(self, batch: Batch) -> torch.Tensor:
         if self._long_prompt.can_take(batch):
             return self._long_prompt(batch)
-        size = batch.num_tokens
-        rows = rows_of(batch, self._cache.block_size, self._device)
-        last = sampling_rows(batch)
-        values = [*batch.token_ids, *batch.positions, *batch.slots(self._cache.block_size), *(last or [0])]
-        packed = upload(values, self._device)
-        ids, positions, slots, last_rows = torch.split(packed, [size, size, size, max(len(last), 1)])
+        rows, last = rows_of(batch, self._cache.block_size, self._device), sampling_rows(batch) or [0]
+        parts = batch.token_ids, batch.positions, batch.slots(self._cache.block_size), last
+        ids, positions, slots, last_rows = upload(parts, self._device)
         return forward_rows(
             self._weights, self._cache, ids, positions, slots, last_rows,
             lambda q, fresh, pages: attend_paged(q, fresh, pages, rows, softmax_scale=self._weights.scale),

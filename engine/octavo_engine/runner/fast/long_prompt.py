@@ -56,8 +56,8 @@ class LongPrompt:
         """The logits of the row's last token, (1, vocabulary)."""
         cache, num_tokens, fill = self._cache, batch.num_tokens, -batch.num_tokens % STEP
         table = batch.sequences[0].block_table[: -(-num_tokens // cache.block_size)]
-        values = [*batch.token_ids, *[0] * fill, *(sampling_rows(batch) or [0]), *table]
-        ids, last, blocks = torch.split(upload(values, cache.data.device), [num_tokens + fill, 1, len(table)])
+        parts = [*batch.token_ids, *[0] * fill], sampling_rows(batch) or [0], table
+        ids, last, blocks = upload(parts, cache.data.device)
         slots = self._slots(blocks, num_tokens, fill)
         return forward_rows(self._weights, cache, ids, self._positions[: len(ids)], slots, last, self._attend)
 
