@@ -13,7 +13,9 @@ from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
 FOLDER = Path(__file__).parent / "cuda"
-NAMES = ("common.cuh", "exchange.cuh", "weights.cuh", "project.cuh", "heads.cuh", "attention.cuh", "step.cu")
+NAMES = (
+    "ptx.cuh", "common.cuh", "exchange.cuh", "weights.cuh", "project.cuh", "heads.cuh", "attention.cuh", "step.cu",
+)  # fmt: skip
 FILES = [FOLDER / name for name in NAMES]
 NUM_ROWS = (1, 2, 4, 8)
 MAX_ROWS, MAX_SPLITS, WARPS, ROUND, SEGMENT = 8, 16, 8, 6, 1024

@@ -1,11 +1,7 @@
-// What all parts of the decode step share: constants of the model, types, and small helpers.
+// What all parts of the decode step share: constants of the model and small helpers.
 //
 // The compiler is given ROWS (1, 2, 4 or 8), COPIES (of what blocks hand each other, see exchange.cuh), PROGRAMS (thread
 // blocks, one a multiprocessor), DEPTH (stages of the queue of weights), HIDDEN, INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM and HAS_BIAS. Weights are bfloat16.
-
-typedef unsigned int u32;
-typedef unsigned short u16;
-typedef unsigned long long u64;
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;  // that work; one more warp brings the weights
 constexpr int MAX_ROWS = 8;
@@ -51,18 +47,6 @@ __device__ __forceinline__ float to_float(u16 value) {
     return __uint_as_float((u32)value << 16);
 }
 
-__device__ __forceinline__ u16 from_float(float value) {
-    u16 result;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(value));
-    return result;
-}
-
-__device__ __forceinline__ u32 from_floats(float low, float high) {
-    u32 result;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
-    return result;
-}
-
 __device__ __forceinline__ void unpack(uint4 packed, float* values) {
     const u32 words[4] = {packed.x, packed.y, packed.z, packed.w};
 #pragma unroll
@@ -70,20 +54,6 @@ __device__ __forceinline__ void unpack(uint4 packed, float* values) {
         values[2 * i] = to_float((u16)words[i]);
         values[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
     }
-}
-
-// Keys and values of earlier steps, read once.
-__device__ __forceinline__ uint4 load_cached(const u16* from) {
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
-    return v;
-}
-
-__device__ __forceinline__ float exp2_fast(float value) {
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
-    return result;
 }
 
 __device__ __forceinline__ float warp_sum(float value) {
@@ -100,5 +70,5 @@ __device__ __forceinline__ float warp_max(float value) {
 
 __device__ __forceinline__ void sync_workers() {
     __syncwarp();
-    asm volatile("bar.sync 1, %0;" :: "n"(THREADS) : "memory");
+    sync_some<THREADS>();
 }

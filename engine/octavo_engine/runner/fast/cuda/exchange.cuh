@@ -57,21 +57,7 @@ struct Vectors {
 #pragma unroll
         for (int copy = 0; copy < COPIES; copy++) store(next + copy * COPY_SIZE + place, EMPTY);
     }
-
-    static __device__ __forceinline__ void store(u16* to, u32 pair) {
-        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(to), "r"(pair) : "memory");
-    }
 };
-
-__device__ __forceinline__ void look(u32 (&v)[4], const u16* from) {
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(from) : "memory");
-}
-
-__device__ __forceinline__ void look(u32 (&v)[2], const u16* from) {
-    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
-                 : "=r"(v[0]), "=r"(v[1]) : "l"(from) : "memory");
-}
 
 template <int COUNT>
 __device__ __forceinline__ bool is_missing(const u32 (&v)[COUNT]) {
@@ -82,14 +68,7 @@ __device__ __forceinline__ bool is_missing(const u32 (&v)[COUNT]) {
 }
 
 __device__ __forceinline__ void put_tagged(u64* to, float value, u32 tag) {
-    const u64 both = (u64)tag << 32 | __float_as_uint(value);
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" :: "l"(to), "l"(both) : "memory");
-}
-
-__device__ __forceinline__ u64 look_tagged(const u64* from) {
-    u64 both;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(both) : "l"(from) : "memory");
-    return both;
+    store(to, (u64)tag << 32 | __float_as_uint(value));
 }
 
 // Some tagged numbers, asked for together.
@@ -101,7 +80,7 @@ struct Tagged {
 
     __device__ __forceinline__ float value(int i) const { return __uint_as_float((u32)values[i]); }
 
-    __device__ __forceinline__ void ask(int i, const u64* from) { values[i] = look_tagged(from); }
+    __device__ __forceinline__ void ask(int i, const u64* from) { values[i] = look(from); }
 
     // `from(i)` is where number i is.
     template <typename From>

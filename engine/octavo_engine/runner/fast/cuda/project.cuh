@@ -17,13 +17,6 @@ struct Shape {
     static constexpr int HELD = HOLDS_ALL ? STEPS : SPAN <= 2 ? 4 : 2;
 };
 
-// d += a * b for one tile of weights.
-__device__ __forceinline__ void multiply(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-}
-
 // This warp's inputs of one step. Four lanes share a row; the words of lane t are columns 2t, 2t + 8, 2t + 16 and 2t + 24
 // of 32 with their neighbours, which exchange.cuh stores side by side. Of few rows, lanes 0 to 15 have the first two
 // words and lanes 16 to 31 the others.

@@ -142,11 +142,11 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1) step(const __grid
     if (threadIdx.x == 0) queue.set_up();
     __syncthreads();
     if (threadIdx.x >= THREADS) {  // four warps, since registers are shared out among so many
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        keep_registers<40>();
         if (threadIdx.x < THREADS + 32) feed_all(p, queue);
         return;
     }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    take_registers<232>();
     const u32 epoch = p.epochs[0];
     const Vectors vectors(p, epoch);
     u64* const after_attention = p.squares;

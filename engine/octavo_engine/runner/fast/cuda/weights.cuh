@@ -33,10 +33,6 @@ __device__ __forceinline__ void leave(int& first) {
     first += first < EXTRA ? PROGRAMS - EXTRA : -EXTRA;
 }
 
-__device__ __forceinline__ u32 shared_address(const void* pointer) {
-    return (u32)__cvta_generic_to_shared(pointer);
-}
-
 struct Queue {
     u32 stages, full, empty;  // addresses in shared memory: data, and a barrier for each stage and direction
     int slot, parity;
@@ -48,16 +44,10 @@ struct Queue {
 
     __device__ void set_up() const {
         for (int i = 0; i < DEPTH; i++) {
-            asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(full + 8 * i) : "memory");
-            asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(empty + 8 * i), "r"(WARPS) : "memory");
+            init_barrier(full + 8 * i, 1);
+            init_barrier(empty + 8 * i, WARPS);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
-
-    static __device__ __forceinline__ void wait(u32 barrier, int parity) {
-        asm volatile(
-            "{\n.reg .pred p;\nAGAIN:\nmbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@!p bra AGAIN;\n}\n"
-            :: "r"(barrier), "r"(parity) : "memory");
+        fence_barriers();
     }
 
     __device__ __forceinline__ void advance() {
@@ -72,21 +62,13 @@ struct Queue {
     __device__ __forceinline__ void put(const u16* from, int count, int bytes) {
         const int lane = threadIdx.x & 31;
         const u32 barrier = full + 8 * slot;
-        wait(empty + 8 * slot, parity ^ 1);
+        wait_for_barrier(empty + 8 * slot, parity ^ 1);
         const int trail = slot - IN_FLIGHT;
-        if (trail >= 0) wait(full + 8 * trail, parity);
-        else wait(full + 8 * (trail + DEPTH), parity ^ 1);
-        if (lane == 0)
-            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(barrier), "r"(max(count, 0) * bytes)
-                         : "memory");
+        if (trail >= 0) wait_for_barrier(full + 8 * trail, parity);
+        else wait_for_barrier(full + 8 * (trail + DEPTH), parity ^ 1);
+        if (lane == 0) arrive_and_expect(barrier, max(count, 0) * bytes);
         __syncwarp();
-        if (lane < count)
-            asm volatile(
-                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
-                "[%3], %4;"
-                :: "r"(stages + STAGE * slot + PITCH * lane), "l"(from), "r"(bytes), "r"(barrier),
-                   "l"(0x12F0000000000000ull)  // evict first: weights are read once a step
-                : "memory");
+        if (lane < count) copy_to_shared(stages + STAGE * slot + PITCH * lane, from, bytes, barrier);
         advance();
     }
 
@@ -94,12 +76,9 @@ struct Queue {
     // each of which brings 32 columns. Returns what `release` wants.
     __device__ __forceinline__ u32 take(uint4 (&parts)[4], u32 offset) {
         const u32 from = stages + STAGE * slot + offset, barrier = empty + 8 * slot;
-        wait(full + 8 * slot, parity);
+        wait_for_barrier(full + 8 * slot, parity);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(parts[i].x), "=r"(parts[i].y), "=r"(parts[i].z), "=r"(parts[i].w)
-                         : "r"(from + 64 * i) : "memory");
+        for (int i = 0; i < 4; i++) load_matrices(parts[i], from + 64 * i);
         advance();
         return barrier;
     }
@@ -107,7 +86,7 @@ struct Queue {
     // The stage may be filled again. It is as soon as this is told, so all loads must be over: the address needs them.
     __device__ __forceinline__ void release(u32 barrier, const uint4 (&parts)[4]) const {
         barrier += (parts[0].x | parts[1].x | parts[2].x | parts[3].x) & zero;
-        if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(barrier) : "memory");
+        if ((threadIdx.x & 31) == 0) arrive(barrier);
     }
 };
 

@@ -1,0 +1,128 @@
+// Instructions that CUDA C++ has no name for, and the types of all parts; nothing else here or elsewhere is assembly.
+
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef unsigned long long u64;
+
+// Numbers.
+
+__device__ __forceinline__ u16 from_float(float value) {
+    u16 result;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(value));
+    return result;
+}
+
+__device__ __forceinline__ u32 from_floats(float low, float high) {
+    u32 result;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+    return result;
+}
+
+__device__ __forceinline__ float exp2_fast(float value) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+}
+
+// Memory of the device.
+
+// Keys and values of earlier steps, read once.
+__device__ __forceinline__ uint4 load_cached(const u16* from) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+    return v;
+}
+
+// What other blocks write or read meanwhile.
+__device__ __forceinline__ void look(u32 (&v)[4], const u16* from) {
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void look(u32 (&v)[2], const u16* from) {
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(v[0]), "=r"(v[1]) : "l"(from) : "memory");
+}
+
+__device__ __forceinline__ u64 look(const u64* from) {
+    u64 value;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store(u16* to, u32 pair) {
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(to), "r"(pair) : "memory");
+}
+
+__device__ __forceinline__ void store(u64* to, u64 value) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");
+}
+
+// Shared memory, and barriers in it that count arrivals and bytes.
+
+__device__ __forceinline__ u32 shared_address(const void* pointer) {
+    return (u32)__cvta_generic_to_shared(pointer);
+}
+
+// Four matrices of 8 rows of 16 bytes; this thread's address is that of row lane % 8 of matrix lane / 8.
+__device__ __forceinline__ void load_matrices(uint4& v, u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void init_barrier(u32 barrier, int num_arrivals) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(barrier), "r"(num_arrivals) : "memory");
+}
+
+// What init_barrier did is seen by copies too.
+__device__ __forceinline__ void fence_barriers() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void arrive(u32 barrier) {
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void arrive_and_expect(u32 barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void wait_for_barrier(u32 barrier, int parity) {
+    asm volatile(
+        "{\n.reg .pred p;\nAGAIN:\nmbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@!p bra AGAIN;\n}\n"
+        :: "r"(barrier), "r"(parity) : "memory");
+}
+
+// Into shared memory, told to the barrier; what is read once is the first to leave L2.
+__device__ __forceinline__ void copy_to_shared(u32 to, const u16* from, int bytes, u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+        :: "r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(0x12F0000000000000ull) : "memory");
+}
+
+// Work of several threads.
+
+// d += a * b, (16, 16) times (16, 8); each thread of a warp has some of all three.
+__device__ __forceinline__ void multiply(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+// A barrier of so many threads of the block, in whole warps.
+template <int COUNT>
+__device__ __forceinline__ void sync_some() {
+    asm volatile("bar.sync 1, %0;" :: "n"(COUNT) : "memory");
+}
+
+// A whole group of four warps gives registers back, or takes more, so that each thread has so many.
+template <int COUNT>
+__device__ __forceinline__ void keep_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(COUNT));
+}
+
+template <int COUNT>
+__device__ __forceinline__ void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(COUNT));
+}
