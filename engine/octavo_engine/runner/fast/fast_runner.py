@@ -75,7 +75,6 @@ class FastRunner:
         batch.add(sequence, num_tokens)
         self._draw(self._prompt_eager(batch), [sequence]).wait()
         for rows in ROW_BUCKETS:
-            RowParams.of([sequence] * rows, self._device, is_static=True)  # takes pinned memory, which takes its time
             for width in WARM_WIDTHS:
                 self._decode_graph(rows, width, True)
         for rows in self._fused or [1]:
@@ -86,8 +85,9 @@ class FastRunner:
                 self._prompt_graph(tokens, rows)
         self.num_decode_steps = max(FEWEST_STEPS, min(int(LOOK_SECONDS / self._seconds_a_step()), MAX_DECODE_STEPS))
 
-    def _seconds_a_step(self, num_steps: int = 4) -> float:
+    def _seconds_a_step(self) -> float:
         """Of one row."""
+        num_steps = 4
         graph = self._decode_graph(1, WARM_WIDTHS[0], True).graph
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         graph.replay()

@@ -150,6 +150,7 @@ def _largest_kernel(logits, best, best_id, WIDTH: tl.constexpr, BLOCK: tl.conste
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     columns = part * BLOCK + tl.arange(0, BLOCK)
     values = tl.load(logits + row * WIDTH + columns, mask=columns < WIDTH, other=float("-inf")).to(tl.float32)
+    values = tl.where(values == values, values, float("-inf"))  # no number would win as an id past the last
     place = row * tl.num_programs(1) + part
     tl.store(best + place, tl.max(values, axis=0))
     tl.store(best_id + place, part * BLOCK + tl.argmax(values, axis=0))

@@ -82,10 +82,10 @@ class StepKernels:
             return CudaModule(FILES, defines | {"ROWS": num_rows, "COPIES": num_copies(num_rows)})
 
         with ThreadPoolExecutor() as pool:
-            self.modules = dict(zip(NUM_ROWS, pool.map(compiled, NUM_ROWS), strict=True))
+            modules = dict(zip(NUM_ROWS, pool.map(compiled, NUM_ROWS), strict=True))
         dynamic_bytes = depth * STAGE_BYTES + sums_bytes
-        self.begin = {rows: module.kernel("begin_step") for rows, module in self.modules.items()}
-        self.step = {rows: module.kernel("step", dynamic_bytes) for rows, module in self.modules.items()}
+        self.begin = {rows: module.kernel("begin_step") for rows, module in modules.items()}
+        self.step = {rows: module.kernel("step", dynamic_bytes) for rows, module in modules.items()}
 
 
 class FusedStep:

@@ -113,7 +113,9 @@ struct Merged {  // what some tokens give for one dimension of a head
 };
 
 // Of the warps of this block, and of the new token.
-__device__ __forceinline__ Merged merge_warps(const Place& at, const Head& head, const float* sums, int held, int h, int d) {
+__device__ __forceinline__ Merged merge_warps(
+    const Place& at, const Head& head, const float* sums, int held, int h, int d
+) {
     float highest = at.is_last() ? head.own[h] : NEVER;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) highest = fmaxf(highest, head.highest[w][held]);
@@ -184,7 +186,8 @@ __device__ __forceinline__ void finish(
             put_tagged(to + d, own.value, tag);
             continue;
         }
-        const Merged all = SHARE == 1 || at.num_splits == 1 ? own : merge_splits(own, partial, at.num_splits - 1, d, tag);
+        const bool is_alone = SHARE == 1 || at.num_splits == 1;
+        const Merged all = is_alone ? own : merge_splits(own, partial, at.num_splits - 1, d, tag);
         const float value = __fdividef(all.value, all.weight), next = __shfl_down_sync(~0u, value, 1);
         if (d % 2 == 0)
             vectors.put(Vectors::place<V_ATTENDED>(layer, at.row, (at.kv_head * GROUP + h) * DIM + d),

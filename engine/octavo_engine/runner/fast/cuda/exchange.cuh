@@ -6,8 +6,9 @@
 // uses one and empties the other, so that a place is emptied a whole launch before it is filled. A set holds COPIES of
 // each vector, for as many parts of the blocks to read.
 //
-// Every block that waits in a phase writes something that the next phases wait for, so none overtakes another by more
-// than a phase, and a tagged place may be written anew in the next layer.
+// Every block that waits in a phase writes something that the next phases wait for, so of those none overtakes another
+// by more than a phase, and a tagged place may be written anew in the next layer. A block without work in a phase
+// passes it and writes nothing.
 
 constexpr u32 EMPTY = ~0u;
 

@@ -8,7 +8,8 @@ constexpr int HELD_HEADS = GROUP < 4 ? GROUP : 4;
 constexpr int BATCH = HELD_HEADS == 1 ? 8 : 4; // times TOKENS a warp has under way: what the registers hold
 constexpr int STRIDE = TOKENS * WARPS, CHUNK = BATCH * STRIDE;  // a split is a multiple of CHUNK tokens
 constexpr int ITEMS = ROWS * KV_HEADS;
-constexpr int SHARE = PROGRAMS / ITEMS < 1 ? 1 : PROGRAMS / ITEMS < MAX_SPLITS ? PROGRAMS / ITEMS : MAX_SPLITS;  // splits
+constexpr int SHARE =  // most splits of an item
+    PROGRAMS / ITEMS < 1 ? 1 : PROGRAMS / ITEMS < MAX_SPLITS ? PROGRAMS / ITEMS : MAX_SPLITS;
 static_assert(PAGE % CHUNK == 0, "what a block takes at once lies in one page");
 constexpr float NEVER = -1e30f;
 

@@ -1,10 +1,10 @@
-// The matrix products. The warps share out the columns of a stage, and the tensor cores multiply the 8 rows of a tile with
-// the rows of inputs. Their products are of 16 rows: the upper 8 are the same features for 16 columns more. Of up to 4
-// rows of inputs, so do their columns 4 to 7: the lower left and the upper right quarter of a product count. Of 8 rows,
-// there are two products of which a half counts.
+// The matrix products. The warps share out the columns of a stage, and the tensor cores multiply the 8 rows of a tile
+// with the rows of inputs. Their products are of 16 rows by 8 columns: rows 8 to 15 are the same features again, for 16
+// further columns of the matrix. Of up to 4 rows of inputs, columns 4 to 7 are the same rows for those, so that two
+// quarters of a product count; of 8 rows, there are two products, of which a half each counts.
 
 constexpr int UNIT = SEGMENT / WARPS;  // columns of a stage for each warp
-constexpr int CHUNKS = UNIT / 32;      // of inputs, WORDS each, that a thread holds of them
+constexpr int PIECES = UNIT / 32;      // of inputs, WORDS each, that a thread holds of them
 constexpr bool IS_NARROW = ROWS <= 4;
 constexpr int WORDS = IS_NARROW ? 2 : 4;
 constexpr int AHEAD = 2;               // stages whose weights are in registers before their turn
@@ -17,13 +17,13 @@ struct Shape {
     static constexpr int HELD = HOLDS_ALL ? STEPS : SPAN <= 2 ? 4 : 2;
 };
 
-// This warp's inputs of one step. Four lanes share a row; the words of lane t are columns 2t, 2t + 8, 2t + 16 and 2t + 24
-// of 32 with their neighbours, which exchange.cuh stores side by side. Of few rows, lanes 0 to 15 have the first two
-// words and lanes 16 to 31 the others.
+// This warp's inputs of one step. Four lanes share a row; the words of lane t are columns 2t, 2t + 8, 2t + 16 and
+// 2t + 24 of 32 with their neighbours, which exchange.cuh stores side by side. Of few rows, lanes 0 to 15 have the
+// first two words and lanes 16 to 31 the others.
 template <int PHASE>
 struct Inputs {
     static constexpr int K = columns_of(PHASE);
-    u32 words[CHUNKS][WORDS];
+    u32 words[PIECES][WORDS];
 
     static __device__ __forceinline__ int column(int step, int chunk) {
         return (step * WARPS + (threadIdx.x >> 5)) * UNIT + 32 * chunk;
@@ -39,7 +39,7 @@ struct Inputs {
     __device__ __forceinline__ void ask(const u16* x, int step, bool is_used) {
         const u16* const from = this->from(x, step);
 #pragma unroll
-        for (int i = 0; i < CHUNKS; i++) {
+        for (int i = 0; i < PIECES; i++) {
 #pragma unroll
             for (int j = 0; j < WORDS; j++) words[i][j] = 0;
             if (is_used && row() < ROWS && (K % SEGMENT == 0 || column(step, i) < K)) look(words[i], from + 32 * i);
@@ -49,12 +49,12 @@ struct Inputs {
     __device__ __forceinline__ bool are_missing() const {
         u32 largest = 0;
 #pragma unroll
-        for (int i = 0; i < CHUNKS * WORDS; i++) largest = max(largest, words[i / WORDS][i % WORDS]);
+        for (int i = 0; i < PIECES * WORDS; i++) largest = max(largest, words[i / WORDS][i % WORDS]);
         return largest == EMPTY;
     }
 
     // Of many rows: until one word is there, as most others are then. Looking again and again for all takes too much of
-    // the way from L2.
+    // the way from L2. Past the last column there is nothing to wait for, and maybe no memory.
     static __device__ __forceinline__ void wait_for_first(const u16* x) {
         if (ROWS < 8 || column(0, 0) >= K) return;
         u32 words[WORDS];
@@ -67,7 +67,7 @@ struct Inputs {
         const u16* const from = this->from(x, step);
         while (are_missing()) {
 #pragma unroll
-            for (int i = 0; i < CHUNKS; i++)
+            for (int i = 0; i < PIECES; i++)
                 if (is_missing(words[i])) look(words[i], from + 32 * i);
         }
         __syncwarp();
@@ -100,7 +100,7 @@ __device__ __forceinline__ void multiply_stage(
 ) {
     if (columns_of(PHASE) % SEGMENT && in.column(step, 0) >= columns_of(PHASE)) return;
 #pragma unroll
-    for (int i = 0; i < CHUNKS; i++) {
+    for (int i = 0; i < PIECES; i++) {
         const u32 (&b)[WORDS] = in.words[i];
         cut<PHASE>(a[i], in.column(step, i));
         multiply(sums[IS_NARROW ? i % 2 : 0], a[i], b[0], b[1]);
@@ -140,8 +140,8 @@ __device__ __forceinline__ float add_up(const float* reduced) {
 }
 
 // One phase: this block's tiles of its matrix times the rows of x. `arrived` is called once when the first inputs are
-// there, `prepare` when all is multiplied, and `use(column, sum, sum of the up projection)` for this thread's outputs; a
-// whole warp calls it together, with a column past the last one where there is no output.
+// there, `prepare` when all is multiplied, and `use(column, sum, sum of the up projection)` for this thread's outputs;
+// a whole warp calls it together, with a column past the last one where there is no output.
 template <int PHASE, typename Arrived, typename Prepare, typename Use>
 __device__ __forceinline__ void project(
     Queue& queue, const u16* x, int first, float* reduced, Arrived arrived, Prepare prepare, Use use

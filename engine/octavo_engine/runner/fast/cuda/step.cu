@@ -91,8 +91,8 @@ __device__ __forceinline__ void put_squares(float square, Memory& memory, u64* s
 // A projection that adds to the stream: also the inputs of the next norm.
 template <int PHASE, int TO>
 __device__ __forceinline__ void project_to_stream(
-    const Params& p, Queue& queue, const Vectors& vectors, Memory& memory, float* reduced, const u16* x, const u16* norm,
-    int layer, u64* squares, u32 tag
+    const Params& p, Queue& queue, const Vectors& vectors, Memory& memory, float* reduced, const u16* x,
+    const u16* norm, int layer, u64* squares, u32 tag
 ) {
     constexpr int OUTPUTS = span_of(PHASE) * 8;
     const int first = blockIdx.x;
