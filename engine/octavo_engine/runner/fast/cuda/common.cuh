@@ -1,8 +1,8 @@
 // What all parts of the decode step share: constants of the model and small helpers.
 //
 // The compiler is given ROWS (1, 2, 4 or 8), COPIES (of what blocks hand each other, see exchange.cuh), PROGRAMS
-// (thread blocks, one for each multiprocessor), DEPTH (stages of the queue of weights), HIDDEN, INTER, VOCAB, LAYERS, HEADS,
-// KV_HEADS, DIM, PAGE, HAS_HEAD_NORM and HAS_BIAS. Weights are bfloat16.
+// (thread blocks, one for each multiprocessor), DEPTH (stages of the queue of weights), HIDDEN, INTER, VOCAB, LAYERS,
+// HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM and HAS_BIAS. Weights are bfloat16.
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;  // that work; one more warp brings the weights
 constexpr int MAX_ROWS = 8;

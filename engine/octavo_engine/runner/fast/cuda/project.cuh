@@ -139,6 +139,62 @@ __device__ __forceinline__ float add_up(const float* reduced) {
     return total;
 }
 
+// All stages of one round; `arrived` is called when the first inputs of the first round are there. A warp takes stages
+// LEAD ahead of those that it multiplies, and gives one back when it has taken the next.
+template <int PHASE, typename Arrived>
+__device__ __forceinline__ void multiply_round(
+    Queue& queue, const u16* x, Inputs<PHASE> (&inputs)[Shape<PHASE>::HELD], float (&sums)[Shape<PHASE>::SPAN][2][4],
+    int round, Arrived arrived
+) {
+    using S = Shape<PHASE>;
+    constexpr int SPAN = S::SPAN, HELD = S::HELD, STEPS = S::STEPS, TOTAL = HELD * SPAN;
+    constexpr int LEAD = AHEAD < TOTAL ? AHEAD : TOTAL;
+    const u32 offset = offset_in_stage();
+#pragma unroll 1
+    for (int begin = 0; begin < STEPS; begin += HELD) {
+        uint4 weights[LEAD + 1][4];
+        u32 taken = 0;
+#pragma unroll
+        for (int s = -LEAD; s < TOTAL; s++) {
+            const int coming = s + LEAD;
+            if (coming < TOTAL && (STEPS % HELD == 0 || begin + coming / SPAN < STEPS)) {
+                const u32 next = queue.take(weights[coming % (LEAD + 1)], offset);
+                if (coming) queue.release(taken, weights[(coming - 1) % (LEAD + 1)]);
+                taken = next;
+                if (coming == TOTAL - 1 || (STEPS % HELD && begin + (coming + 1) / SPAN >= STEPS))
+                    queue.release(taken, weights[coming % (LEAD + 1)]);
+            }
+            if (s < 0 || (STEPS % HELD && begin + s / SPAN >= STEPS)) continue;
+            if (s % SPAN == 0) inputs[s / SPAN].wait(x, begin + s / SPAN);
+            if (s == 0 && begin == 0 && round == 0) arrived();
+            multiply_stage<PHASE>(sums[s % SPAN], weights[s % (LEAD + 1)], inputs[s / SPAN], begin + s / SPAN);
+            if (!S::HOLDS_ALL && s % SPAN == SPAN - 1) {  // the next inputs for this place
+                const int step = begin + s / SPAN + HELD;
+                const int wrapped = step < STEPS ? step : s / SPAN;
+                inputs[s / SPAN].ask(x, wrapped, step < STEPS || round + 1 < S::ROUNDS);
+            }
+        }
+    }
+}
+
+// This thread's outputs of one round, of the sums in `reduced`.
+template <int PHASE, typename Use>
+__device__ __forceinline__ void hand_out(const float* reduced, int first, int round, Use use) {
+    using S = Shape<PHASE>;
+    constexpr int OUTPUTS = S::TILES * 8;
+#pragma unroll
+    for (int begin = 0; begin < OUTPUTS; begin += STRIDE_OF_FEATURES) {
+        const int place = begin + own_feature();
+        if (begin + (threadIdx.x & ~31) / ROWS >= OUTPUTS) break;
+        const bool is_there = OUTPUTS * ROWS % 32 == 0 || place < OUTPUTS;
+        const int tile = is_there ? place / 8 : 0;
+        const float* from = reduced + tile * S::PARTS * WARPS * 64 + place % 8 * MAX_ROWS + own_row();
+        const float sum = add_up(from), up = S::PARTS == 2 ? add_up(from + WARPS * 64) : 0;
+        const int column = (first + (round * S::TILES + tile) * PROGRAMS) * 8 + place % 8;
+        use(is_there ? column : outputs_of(PHASE), sum, up);
+    }
+}
+
 // One phase: this block's tiles of its matrix times the rows of x. `arrived` is called once when the first inputs are
 // there, `prepare` when all is multiplied, and `use(column, sum, sum of the up projection)` for this thread's outputs;
 // a whole warp calls it together, with a column past the last one where there is no output.
@@ -147,57 +203,19 @@ __device__ __forceinline__ void project(
     Queue& queue, const u16* x, int first, float* reduced, Arrived arrived, Prepare prepare, Use use
 ) {
     using S = Shape<PHASE>;
-    constexpr int SPAN = S::SPAN, HELD = S::HELD, STEPS = S::STEPS, TOTAL = HELD * SPAN;
-    constexpr int LEAD = AHEAD < TOTAL ? AHEAD : TOTAL;
-    const u32 offset = offset_in_stage();
-    Inputs<PHASE> inputs[HELD];
+    Inputs<PHASE> inputs[S::HELD];
     Inputs<PHASE>::wait_for_first(x);
 #pragma unroll
-    for (int i = 0; i < HELD; i++) inputs[i].ask(x, i, true);
+    for (int i = 0; i < S::HELD; i++) inputs[i].ask(x, i, true);
 #pragma unroll 1
     for (int round = 0; round < S::ROUNDS; round++) {
-        float sums[SPAN][2][4] = {};
-#pragma unroll 1
-        for (int begin = 0; begin < STEPS; begin += HELD) {
-            uint4 weights[LEAD + 1][4];
-            u32 taken = 0;
-#pragma unroll
-            for (int s = -LEAD; s < TOTAL; s++) {
-                const int coming = s + LEAD;
-                if (coming < TOTAL && (STEPS % HELD == 0 || begin + coming / SPAN < STEPS)) {
-                    const u32 next = queue.take(weights[coming % (LEAD + 1)], offset);
-                    if (coming) queue.release(taken, weights[(coming - 1) % (LEAD + 1)]);
-                    taken = next;
-                    if (coming == TOTAL - 1 || (STEPS % HELD && begin + (coming + 1) / SPAN >= STEPS))
-                        queue.release(taken, weights[coming % (LEAD + 1)]);
-                }
-                if (s < 0 || (STEPS % HELD && begin + s / SPAN >= STEPS)) continue;
-                if (s % SPAN == 0) inputs[s / SPAN].wait(x, begin + s / SPAN);
-                if (s == 0 && begin == 0 && round == 0) arrived();
-                multiply_stage<PHASE>(sums[s % SPAN], weights[s % (LEAD + 1)], inputs[s / SPAN], begin + s / SPAN);
-                if (!S::HOLDS_ALL && s % SPAN == SPAN - 1) {  // the next inputs for this place
-                    const int step = begin + s / SPAN + HELD;
-                    const int wrapped = step < STEPS ? step : s / SPAN;
-                    inputs[s / SPAN].ask(x, wrapped, step < STEPS || round + 1 < S::ROUNDS);
-                }
-            }
-        }
+        float sums[S::SPAN][2][4] = {};
+        multiply_round<PHASE>(queue, x, inputs, sums, round, arrived);
         sync_workers();  // what was in `reduced` is used
         if (!round) prepare();
 #pragma unroll
-        for (int j = 0; j < SPAN; j++) spill(sums[j], reduced + j * WARPS * 64);
+        for (int j = 0; j < S::SPAN; j++) spill(sums[j], reduced + j * WARPS * 64);
         sync_workers();
-        constexpr int OUTPUTS = S::TILES * 8;
-#pragma unroll
-        for (int begin = 0; begin < OUTPUTS; begin += STRIDE_OF_FEATURES) {
-            const int place = begin + own_feature();
-            if (begin + (threadIdx.x & ~31) / ROWS >= OUTPUTS) break;
-            const bool is_there = OUTPUTS * ROWS % 32 == 0 || place < OUTPUTS;
-            const int tile = is_there ? place / 8 : 0;
-            const float* from = reduced + tile * S::PARTS * WARPS * 64 + place % 8 * MAX_ROWS + own_row();
-            const float sum = add_up(from), up = S::PARTS == 2 ? add_up(from + WARPS * 64) : 0;
-            const int column = (first + (round * S::TILES + tile) * PROGRAMS) * 8 + place % 8;
-            use(is_there ? column : outputs_of(PHASE), sum, up);
-        }
+        hand_out<PHASE>(reduced, first, round, use);
     }
 }
