@@ -66,6 +66,7 @@ struct Queue {
         const int trail = slot - IN_FLIGHT;
         if (trail >= 0) wait_for_barrier(full + 8 * trail, parity);
         else wait_for_barrier(full + 8 * (trail + DEPTH), parity ^ 1);
+        __syncwarp();  // all lanes have seen both: of no rows, the next line alone lets the other warps move them on
         if (lane == 0) arrive_and_expect(barrier, max(count, 0) * bytes);
         __syncwarp();
         if (lane < count) copy_to_shared(stages + STAGE * slot + PITCH * lane, from, bytes, barrier);
