@@ -76,6 +76,11 @@ def test_every_source_of_the_step_is_used() -> None:
     assert sorted(step.FILES) == sorted(step.FOLDER.iterdir())
 
 
+def test_one_source_holds_all_assembly() -> None:
+    """The others are compiled for the CPU as they are, see test_decode_kernel.py."""
+    assert [file.name for file in step.FILES if "asm" in file.read_text().replace("assembly", "")] == ["ptx.cuh"]
+
+
 def test_places_of_vectors_are_empty_but_for_what_lies_past_the_end() -> None:
     """Of 16 columns in 32, each thread's 8 numbers are four real ones and four that nobody writes."""
     w = weights(num_heads=1, head_dim=64)

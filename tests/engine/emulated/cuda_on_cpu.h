@@ -1,0 +1,61 @@
+// What CUDA C++ adds to C++, as far as our kernels use it.
+#pragma once
+
+#include <cmath>
+
+#include "fibers.h"
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __shared__ thread_local
+#define __grid_constant__
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __launch_bounds__(...)
+
+using std::max;
+using std::min;
+
+struct Index {
+    unsigned x;
+};
+inline thread_local Index threadIdx, blockIdx;
+inline Index blockDim;
+
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+
+template <typename To, typename From>
+To same_bits(From from) {
+    static_assert(sizeof(To) == sizeof(From));
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+
+inline float __uint_as_float(unsigned bits) { return same_bits<float>(bits); }
+inline unsigned __float_as_uint(float value) { return same_bits<unsigned>(value); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float rsqrtf(float value) { return 1 / sqrtf(value); }
+
+template <typename T>
+T __ldg(const T* from) {
+    return *from;
+}
+
+inline void __syncthreads() { meet(block->all, blockDim.x, "__syncthreads"); }
+inline void __syncwarp() { share(0, "__syncwarp"); }
+
+inline float __shfl_sync(unsigned, float value, int lane) { return share(value, "__shfl_sync")[lane % 32]; }
+
+inline float __shfl_xor_sync(unsigned, float value, int offset) {
+    return share(value, "__shfl_xor_sync")[threadIdx.x % 32 ^ offset];
+}
+
+inline float __shfl_down_sync(unsigned, float value, int offset) {
+    return share(value, "__shfl_down_sync")[threadIdx.x % 32 + offset < 32 ? threadIdx.x % 32 + offset : threadIdx.x % 32];
+}

@@ -1,0 +1,153 @@
+// Stands for the kernels' own ptx.cuh: the same functions for the CPU.
+//
+// Looking at memory lets others run first. A bulk copy reads at once and writes some turns later; until then its place
+// is poisoned, so that AddressSanitizer reports whoever reads it. A barrier in shared memory is 8 bytes, as on a GPU.
+
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef unsigned long long u64;
+
+inline u16 from_float(float value) {
+    const u32 bits = __float_as_uint(value);
+    if (value != value) return 0x7fff;
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+inline u32 from_floats(float low, float high) { return (u32)from_float(high) << 16 | from_float(low); }
+
+inline float exp2_fast(float value) { return exp2f(value); }
+
+inline uint4 load_cached(const u16* from) { return *(const uint4*)from; }
+
+template <int COUNT>
+void look(u32 (&v)[COUNT], const u16* from) {
+    struct alignas(4 * COUNT) Words {
+        u32 words[COUNT];
+    };
+    yield("a vector");
+    const Words seen = *(const Words*)from;
+    for (int i = 0; i < COUNT; i++) v[i] = seen.words[i];
+}
+
+inline u64 look(const u64* from) {
+    yield("a tagged number");
+    return *from;
+}
+
+inline void store(u16* to, u32 pair) {
+    *(u32*)to = pair;
+    note_progress();
+}
+
+inline void store(u64* to, u64 value) {
+    *to = value;
+    note_progress();
+}
+
+// Shared memory is thread_local, so an address in it is one from here.
+inline thread_local char beginning_of_shared;
+
+inline u32 shared_address(const void* pointer) { return (const char*)pointer - &beginning_of_shared; }
+
+template <typename T>
+T* at_shared_address(u32 address) {
+    return (T*)(&beginning_of_shared + (int)address);
+}
+
+struct Rows {
+    u32 words[4];
+};
+
+inline void load_matrices(uint4& v, u32 from) {
+    const Rows own = *at_shared_address<const Rows>(from);
+    if (from % 16) fail("an address for load_matrices is no multiple of 16");
+    const Rows* const rows = share(own, "load_matrices");
+    const int row = threadIdx.x % 32 / 4, word = threadIdx.x % 4;
+    v = {rows[row].words[word], rows[8 + row].words[word], rows[16 + row].words[word], rows[24 + row].words[word]};
+}
+
+struct Barrier {
+    unsigned char phase, num_expected, num_missing, is_set_up;
+    int bytes;  // that are expected and not there
+
+    void look() {
+        if (num_missing || bytes) return;
+        phase ^= 1;
+        num_missing = num_expected;
+        note_progress();
+    }
+};
+
+inline Barrier& barrier_at(u32 address) {
+    Barrier& barrier = *at_shared_address<Barrier>(address);
+    if (barrier.is_set_up != 0xb5) fail("there is no barrier at this address");
+    return barrier;
+}
+
+inline void init_barrier(u32 barrier, int num_arrivals) {
+    *at_shared_address<Barrier>(barrier) = {0, (unsigned char)num_arrivals, (unsigned char)num_arrivals, 0xb5, 0};
+}
+
+inline void fence_barriers() {}
+
+inline void arrive_and_expect(u32 address, int bytes) {
+    Barrier& barrier = barrier_at(address);
+    if (!barrier.num_missing--) fail("more threads arrive at a barrier than it expects");
+    barrier.bytes += bytes;
+    barrier.look();
+}
+
+inline void arrive(u32 barrier) { arrive_and_expect(barrier, 0); }
+
+inline void wait_for_barrier(u32 address, int parity) {
+    const Barrier& barrier = barrier_at(address);
+    wait_until("a barrier", [&] { return barrier.phase != parity; });
+}
+
+inline void copy_to_shared(u32 to, const u16* from, int bytes, u32 address) {
+    char* const place = at_shared_address<char>(to);
+    if (bytes <= 0 || bytes % 16 || (size_t)place % 16 || (size_t)from % 16)
+        fail("a bulk copy is not of multiples of 16 bytes");
+    Barrier& barrier = barrier_at(address);
+    const std::vector<char> data((const char*)from, (const char*)from + bytes);
+    memset(place, 0xff, bytes);  // which AddressSanitizer sees
+    ASAN_POISON_MEMORY_REGION(place, bytes);
+    do_later([=, &barrier] {
+        ASAN_UNPOISON_MEMORY_REGION(place, bytes);
+        memcpy(place, data.data(), bytes);
+        barrier.bytes -= bytes;
+        barrier.look();
+    });
+}
+
+struct Factors {  // of one lane
+    u32 a[4], b[2];
+
+    static float half(u32 word, int i) { return __uint_as_float(i ? word & 0xffff0000u : word << 16); }
+
+    // Element (i, k) of a, (16, 16), and (k, j) of b, (16, 8).
+    static float of_a(const Factors* lanes, int i, int k) {
+        return half(lanes[i % 8 * 4 + k % 8 / 2].a[(k >= 8) * 2 + (i >= 8)], k % 2);
+    }
+    static float of_b(const Factors* lanes, int k, int j) { return half(lanes[j * 4 + k % 8 / 2].b[k >= 8], k % 2); }
+};
+
+inline void multiply(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
+    const Factors* const lanes = share(Factors{{a.x, a.y, a.z, a.w}, {b0, b1}}, "multiply");
+    const int row = threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 16; k++)
+            d[i] += Factors::of_a(lanes, row + i / 2 * 8, k) * Factors::of_b(lanes, k, column + i % 2);
+}
+
+template <int COUNT>
+void sync_some() {
+    meet(block->some, COUNT, "sync_some");
+    maybe_fall_behind();
+}
+
+template <int COUNT>
+void keep_registers() {}
+
+template <int COUNT>
+void take_registers() {}

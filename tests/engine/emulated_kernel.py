@@ -1,0 +1,116 @@
+"""The decode step's CUDA kernel on the CPU: its own sources over tests/engine/emulated, compiled by g++."""
+
+import os
+import platform
+import shutil
+import struct
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from octavo_engine.runner.fast import step
+from octavo_engine.runner.fast.step import FusedStep, StepKernels
+from octavo_engine.runner.fast.weights import FastWeights
+from octavo_engine.runner.kv_cache import KVCache
+
+SOURCES = Path(__file__).parent / "emulated"
+OPTIONS = [
+    "-std=c++17", "-O1", "-g1", "-w", "-pthread", "-fno-strict-aliasing",
+    "-fsanitize=address,bounds,alignment", "-fno-sanitize-recover=all",
+]  # fmt: skip
+NUM_POINTERS = 23
+"""Of Params, which begins with them."""
+SETTINGS = {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
+"""The first asks for rights that containers have not, the second takes its time."""
+CAN_EMULATE = platform.system() == "Linux" and platform.machine() == "x86_64" and shutil.which("g++") is not None
+
+
+class EmulatedModule:
+    """Stands for CudaModule: `memory` are the tensors that a kernel may reach, at their exact sizes."""
+
+    def __init__(self, folder: Path, defines: Mapping[str, int], files: Sequence[Path]) -> None:
+        self._program = folder / f"decode_step_{defines['ROWS']}"
+        self.memory: list[torch.Tensor] = []
+        self.seed = 0
+        given = [f"-D{name}={value}" for name, value in defines.items()] + [f"-I{files[0].parent}"]
+        subprocess.run(["g++", *OPTIONS, *given, SOURCES / "decode_step.cpp", "-o", self._program], check=True)
+
+    def kernel(self, name: str, shared_bytes: int = 0) -> "EmulatedKernel":
+        return EmulatedKernel(self, self._program, name, shared_bytes)
+
+
+class EmulatedKernel:
+    """Stands for cuda_module.Kernel; a launch is over when it returns."""
+
+    def __init__(self, module: EmulatedModule, program: Path, name: str, shared_bytes: int) -> None:
+        self._module, self._program, self._name, self._shared_bytes = module, program, name, shared_bytes
+
+    def launch(self, num_blocks: int, num_threads: int, params: bytes, *, must_meet: bool = False) -> None:
+        pointers = struct.unpack_from(f"<{NUM_POINTERS}Q", params)
+        known = {tensor.data_ptr(): tensor for tensor in self._module.memory}
+        arrays = [known[pointer] for pointer in dict.fromkeys(pointers)]
+        sent = [struct.pack("<Q", len(arrays))]
+        for array in arrays:
+            sent += [struct.pack("<QQ", array.data_ptr(), array.nbytes), bytes_of(array)]
+        numbers = [num_blocks, num_threads, self._shared_bytes, self._module.seed]
+        command = [str(self._program), self._name, *map(str, numbers)]
+        environment = os.environ | SETTINGS
+        ended = subprocess.run(
+            command, input=b"".join([*sent, params]), capture_output=True, timeout=120, check=False, env=environment
+        )
+        assert ended.returncode == 0, ended.stderr.decode(errors="replace")[:5000]
+        left = memoryview(bytearray(ended.stdout))
+        for array in arrays:
+            content, left = left[: array.nbytes], left[array.nbytes :]
+            array.copy_(torch.frombuffer(content, dtype=array.dtype).view(array.shape))
+
+
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    assert tensor.is_contiguous()
+    return tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+class EmulatedStep:
+    """FusedStep and StepKernels over the emulator: a device of `num_programs` multiprocessors.
+
+    Shared memory has room for `depth` stages of weights.
+    """
+
+    def __init__(
+        self, w: FastWeights, cache: KVCache, num_rows: int, num_programs: int, depth: int, folder: Path
+    ) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            modules: list[EmulatedModule] = []
+
+            def compiled(files: Sequence[Path], defines: Mapping[str, int]) -> EmulatedModule:
+                modules.append(EmulatedModule(folder, defines, files))
+                return modules[-1]
+
+            device = SimpleNamespace(
+                multi_processor_count=num_programs, shared_memory_per_block_optin=room_for(w, depth)
+            )
+            patch.setattr(torch.cuda, "get_device_properties", lambda *_: device)
+            patch.setattr(torch.cuda, "set_device", lambda *_: None)
+            patch.setattr(step, "CudaModule", compiled)
+            patch.setattr(step, "NUM_ROWS", (num_rows,))
+            kernels = StepKernels(w, cache.block_size)
+        self._module, self._cache = modules[0], cache
+        self._fused = FusedStep(w, cache, kernels, num_rows)
+
+    def __call__(self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor, seed: int = 0) -> torch.Tensor:
+        """As FusedStep; fails where a thread reads what it may not, or waits for ever."""
+        fused = self._fused
+        self._module.memory = [ids, positions, tables, self._cache.data, *fused._weight_tensors, *fused._buffers]
+        self._module.seed = seed
+        return fused(ids, positions, tables).clone()
+
+
+def room_for(w: FastWeights, depth: int) -> int:
+    """Bytes of shared memory of a device whose queue has `depth` stages."""
+    group = w.num_heads // w.num_kv_heads
+    sums = max(step.ROUND * step.WARPS * 8 * step.MAX_ROWS, step.WARPS * min(group, 4) * w.head_dim) * 4
+    return depth * step.STAGE_BYTES + sums + step.STATIC_BYTES + (group + 2) * w.head_dim * 4

@@ -1,0 +1,91 @@
+"""The decode step's own CUDA sources, run thread by thread on the CPU under AddressSanitizer, beside plain torch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from tests.engine.emulated_kernel import CAN_EMULATE, EmulatedStep
+from tests.engine.reference_step import random_weights, reference_step
+
+from octavo_engine.runner.kv_cache import KVCache, KVShape
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CAN_EMULATE, reason="needs g++ on Linux on x86-64")]
+PAGE, VOCABULARY = 256, 101
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A model, a device, and the positions at which its rows begin."""
+
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    dim: int
+    has_extras: bool  # norms of the heads, and a bias
+    num_programs: int
+    depth: int
+    positions: list[int]
+    num_steps: int = 2
+    layers: int = 2
+
+
+CASES = {
+    "eight rows, columns that end within a stage": Case(
+        hidden=72, intermediate=88, heads=2, kv_heads=1, dim=64, has_extras=True,
+        num_programs=3, depth=2, positions=[0, 1, 127, 128, 129, 200, 255, 300],
+    ),
+    "two rows, three stages of columns, more heads than are held": Case(
+        hidden=2056, intermediate=88, heads=5, kv_heads=1, dim=64, has_extras=False,
+        num_programs=5, depth=13, positions=[0, 511], layers=1,
+    ),
+    "four rows, five stages of columns, many rounds": Case(
+        hidden=40, intermediate=4104, heads=4, kv_heads=2, dim=128, has_extras=False,
+        num_programs=3, depth=8, positions=[0, 5, 255, 256], layers=1,
+    ),
+    "one row, more splits than are asked for at once": Case(
+        hidden=72, intermediate=96, heads=1, kv_heads=1, dim=256, has_extras=True,
+        num_programs=10, depth=3, positions=[600],
+    ),
+}  # fmt: skip
+
+
+class Trial:
+    """The kernel and the reference over caches of their own with the same random content."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        torch.manual_seed(0)
+        self.case, num_rows = case, len(case.positions)
+        self.width = (max(case.positions) + case.num_steps - 1) // PAGE + 1
+        self.w = random_weights(
+            hidden=case.hidden, intermediate=case.intermediate, vocabulary=VOCABULARY, layers=case.layers,
+            heads=case.heads, kv_heads=case.kv_heads, dim=case.dim, has_head_norm=case.has_extras,
+            has_bias=case.has_extras, context=max(case.positions) + case.num_steps,
+        )  # fmt: skip
+        shape = KVShape(num_layers=case.layers, num_kv_heads=case.kv_heads, head_dim=case.dim, dtype=torch.bfloat16)
+        self.cache, self.expected_cache = (
+            KVCache(shape, num_rows * self.width - 1, PAGE, torch.device("cpu")) for _ in range(2)
+        )
+        self.expected_cache.data.normal_()
+        self.cache.data.copy_(self.expected_cache.data)
+        self.step = EmulatedStep(self.w, self.cache, num_rows, case.num_programs, case.depth, folder)
+
+    def run(self, seed: int) -> None:
+        rows = len(self.case.positions)
+        tables = torch.randperm(rows * self.width, dtype=torch.int32).view(rows, self.width)
+        for number in range(self.case.num_steps):
+            ids = torch.randint(0, VOCABULARY, (rows,), dtype=torch.int32)
+            positions = torch.tensor(self.case.positions, dtype=torch.int32) + number
+            expected = reference_step(self.w, self.expected_cache, ids, positions, tables)
+            logits = self.step(ids, positions, tables, seed + number if seed else 0)
+            torch.testing.assert_close(logits, expected, atol=0.01, rtol=0)
+            torch.testing.assert_close(self.cache.data, self.expected_cache.data, atol=0.01, rtol=0.01)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernel_computes_what_torch_does(name: str, tmp_path: Path) -> None:
+    """In order, and with threads, blocks and copies that come late."""
+    trial = Trial(CASES[name], tmp_path)
+    trial.run(seed=0)
+    trial.run(seed=1)
