@@ -33,20 +33,20 @@ class Case:
 
 CASES = {
     "eight rows, columns that end within a stage": Case(
-        hidden=72, intermediate=88, heads=2, kv_heads=1, dim=64, has_extras=True,
+        hidden=72, intermediate=88, heads=2, kv_heads=1, dim=256, has_extras=True,
         num_programs=3, depth=2, positions=[0, 1, 127, 128, 129, 200, 255, 300],
     ),
-    "two rows, three stages of columns, more heads than are held": Case(
+    "one row, three stages of columns, more heads than are held": Case(
         hidden=2056, intermediate=88, heads=5, kv_heads=1, dim=64, has_extras=False,
-        num_programs=5, depth=13, positions=[0, 511], layers=1,
+        num_programs=5, depth=13, positions=[511], layers=1,
     ),
     "four rows, five stages of columns, many rounds": Case(
         hidden=40, intermediate=4104, heads=4, kv_heads=2, dim=128, has_extras=False,
         num_programs=3, depth=8, positions=[0, 5, 255, 256], layers=1,
     ),
-    "one row, more splits than are asked for at once": Case(
-        hidden=72, intermediate=96, heads=1, kv_heads=1, dim=256, has_extras=True,
-        num_programs=10, depth=3, positions=[600],
+    "two rows, as many splits as there can be, blocks without any tile": Case(
+        hidden=72, intermediate=96, heads=1, kv_heads=1, dim=64, has_extras=True,
+        num_programs=32, depth=3, positions=[3900, 700],
     ),
 }  # fmt: skip
 

@@ -47,7 +47,11 @@ T __ldg(const T* from) {
     return *from;
 }
 
-inline void __syncthreads() { meet(block->all, blockDim.x, "__syncthreads"); }
+inline void __syncthreads() {
+    meet(block->all, blockDim.x, "__syncthreads");
+    maybe_hold_back();
+}
+
 inline void __syncwarp() { share(0, "__syncwarp"); }
 
 inline float __shfl_sync(unsigned, float value, int lane) { return share(value, "__shfl_sync")[lane % 32]; }
@@ -57,5 +61,6 @@ inline float __shfl_xor_sync(unsigned, float value, int offset) {
 }
 
 inline float __shfl_down_sync(unsigned, float value, int offset) {
-    return share(value, "__shfl_down_sync")[threadIdx.x % 32 + offset < 32 ? threadIdx.x % 32 + offset : threadIdx.x % 32];
+    const int lane = threadIdx.x % 32;
+    return share(value, "__shfl_down_sync")[lane + offset < 32 ? lane + offset : lane];
 }

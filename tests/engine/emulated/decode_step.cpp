@@ -1,8 +1,8 @@
 // Runs one kernel of the decode step on the CPU: `decode_step KERNEL BLOCKS THREADS SHARED_BYTES SEED`, from standard
 // input to standard output.
 //
-// The input is the number of arrays, of each its address where it comes from, its bytes and its content, and then Params
-// with those addresses. The output is the content of all arrays. Seed 0 runs all in order.
+// The input is the number of arrays, of each its address where it comes from, its bytes and its content, and then
+// Params with those addresses. The output is the content of all arrays. Seed 0 runs all in order.
 #include "cuda_on_cpu.h"
 
 thread_local __align__(128) char memory_of_queue[256 << 10];

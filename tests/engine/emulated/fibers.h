@@ -27,7 +27,7 @@ constexpr int MOST_IDLE = 20000;  // turns, of all blocks, in which nobody goes 
     _Exit(3);
 }
 
-// Keep this stack's pointer at `from` and go on where the other was kept: the registers that a call preserves lie on it.
+// Keep this stack's pointer at `from` and go on where the other was kept; registers that a call preserves lie on it.
 extern "C" void switch_stacks(void** from, void* to);
 asm(".globl switch_stacks\n"
     "switch_stacks:\n"
@@ -74,7 +74,8 @@ inline Launch launch;
 
 struct Block {
     std::vector<Fiber> fibers;
-    std::vector<int> order, lag;  // of the fibers that are not done; turns that a warp is to miss
+    std::vector<int> order;  // of the fibers that are not done
+    std::vector<bool> is_held_back;  // of warps
     std::vector<Later> later;
     std::vector<Meeting> warps;
     Meeting all, some;
@@ -176,22 +177,18 @@ inline void do_what_is_due() {
     }
 }
 
-// With a seed, this warp may be left behind for a while: other warps use what it has not used yet, if nothing stops them.
-inline void maybe_fall_behind() {
-    if (launch.is_random && below(1000) == 0) block->lag[block->current / 32] = below(500);
+// With a seed, this warp may have to wait until nobody else goes on: is what it has yet to use safe from the others?
+inline void maybe_hold_back() {
+    if (launch.is_random && below(256) == 0) block->is_held_back[block->current / 32] = true;
 }
 
-// With a seed, threads are taken in any order.
-inline void shuffle_threads() {
-    if (below(8) == 0) std::shuffle(block->order.begin(), block->order.end(), launch.random);
-    for (int& lag : block->lag)
-        if (lag) lag--;
-}
+inline void release_warps() { block->is_held_back.assign(block->is_held_back.size(), false); }
 
 inline void run_each_fiber() {
-    if (launch.is_random) shuffle_threads();
+    if (launch.is_random && below(8) == 0) std::shuffle(block->order.begin(), block->order.end(), launch.random);
+    if (launch.num_idle > 4 * (int)launch.blocks.size()) release_warps();
     for (const int number : block->order)
-        if (!block->lag[number / 32] && block->fibers[number].can_go_on()) resume(number);
+        if (!block->is_held_back[number / 32] && block->fibers[number].can_go_on()) resume(number);
     const auto is_done = [](int number) { return block->fibers[number].is_done; };
     block->order.erase(std::remove_if(block->order.begin(), block->order.end(), is_done), block->order.end());
     do_what_is_due();
@@ -248,7 +245,7 @@ inline void run_blocks(
     for (Block& each : blocks) {
         each.fibers.resize(num_threads);
         for (int i = 0; i < num_threads; i++) each.order.push_back(i);
-        each.lag.resize(num_threads / 32);
+        each.is_held_back.resize(num_threads / 32);
         each.warps.resize(num_threads / 32);
         each.enter = enter;
         each.body = body;

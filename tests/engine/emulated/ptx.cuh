@@ -143,7 +143,7 @@ inline void multiply(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
 template <int COUNT>
 void sync_some() {
     meet(block->some, COUNT, "sync_some");
-    maybe_fall_behind();
+    maybe_hold_back();
 }
 
 template <int COUNT>
