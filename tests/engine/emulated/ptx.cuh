@@ -147,7 +147,7 @@ void sync_some() {
 }
 
 template <int COUNT>
-void keep_registers() {}
+void give_registers() {}
 
 template <int COUNT>
 void take_registers() {}

@@ -118,7 +118,7 @@ __device__ __forceinline__ void sync_some() {
 
 // A whole group of four warps gives registers back, or takes more, so that each thread has so many.
 template <int COUNT>
-__device__ __forceinline__ void keep_registers() {
+__device__ __forceinline__ void give_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(COUNT));
 }
 

@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1) step(const __grid
     if (threadIdx.x == 0) queue.set_up();
     __syncthreads();
     if (threadIdx.x >= THREADS) {  // four warps, since registers are shared out among so many
-        keep_registers<40>();
+        give_registers<40>();
         if (threadIdx.x < THREADS + 32) feed_all(p, queue);
         return;
     }

@@ -1,10 +1,10 @@
-// The way of the weights: one warp brings them from memory to a queue in shared memory, in the order in which all phases
-// of all layers use them, whatever the other warps wait for.
+// The way of the weights: one warp brings them from memory to a queue in shared memory, in the order in which all
+// phases of all layers use them, whatever the other warps wait for.
 //
 // A tile is 8 output features, rows of the matrix. A stage of the queue holds the rows of a tile for SEGMENT columns,
-// brought by bulk copies of 2 KB, a row each (1 KB brings 3.5 TB/s instead of 4). This block's tiles of a phase are taken
-// in rounds; the stages of a round go over its tiles, for each run of columns. A tile of the gate has two stages, that
-// of the up projection is the second.
+// brought by bulk copies of 2 KB, a row each (1 KB brings 3.5 TB/s instead of 4). This block's tiles of a phase are
+// taken in rounds; the stages of a round go over its tiles, for each run of columns. A tile of the gate has two stages,
+// that of the up projection is the second.
 
 constexpr int SEGMENT = 1024;
 constexpr int PITCH = 2 * SEGMENT + 16;  // bytes from row to row, so that eight rows of 16 bytes lie in all banks
@@ -12,7 +12,7 @@ constexpr int STAGE = 8 * PITCH;
 constexpr int IN_FLIGHT = DEPTH < 3 ? DEPTH : 3;  // stages asked for and not yet there, see Queue::put
 constexpr int ROUND = 6;                 // most stages of the same columns that a block works on at once
 
-enum Phase { P_QKV, P_OUT, P_GATE, P_DOWN, P_HEAD, NUM_PHASES };
+enum Phase { P_QKV, P_OUT, P_GATE, P_DOWN, P_HEAD };
 
 constexpr int columns_of(int phase) { return phase == P_OUT ? WIDTH : phase == P_DOWN ? INTER : HIDDEN; }
 constexpr int outputs_of(int phase) {
@@ -57,8 +57,8 @@ struct Queue {
         }
     }
 
-    // Bring `count` rows of `bytes` each, this lane's from `from`; a whole warp's work. More is not asked of memory at a
-    // time than it needs to be busy: the numbers that blocks wait for would stand behind all of it.
+    // Bring `count` rows of `bytes` each, this lane's from `from`; a whole warp's work. More is not asked of memory at
+    // a time than it needs to be busy: the numbers that blocks wait for would stand behind all of it.
     __device__ __forceinline__ void put(const u16* from, int count, int bytes) {
         const int lane = threadIdx.x & 31;
         const u32 barrier = full + 8 * slot;
