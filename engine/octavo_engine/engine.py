@@ -164,7 +164,7 @@ class Engine:
 
         Requests that are added or aborted between the two are part of what `step` launches.
         """
-        if self._flight is not None:
+        if self._flight is not None and not self._flight.is_over:
             self._scheduler.manager.foresee(self._flight.batch)
             self._flight.wait()
 

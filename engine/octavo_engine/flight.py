@@ -21,6 +21,11 @@ class Flight:
         except Exception as error:  # a border: one bad step must not take the other chats along
             self._fail(error)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether somebody waited for it to its end."""
+        return self._outcome is not None
+
     def wait(self) -> None:
         """Block until the step is computed, or has failed."""
         if self._outcome is None:

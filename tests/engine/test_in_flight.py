@@ -112,6 +112,23 @@ def test_ids_of_several_steps_are_one_delta_where_no_stop_string_can_part_them()
     ]
 
 
+def test_blocks_are_hashed_once_a_step_while_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, seen = Stage(), []
+    manager = stage.engine._scheduler.manager
+    foresee = manager.foresee
+
+    def watched(batch: Batch) -> None:
+        seen.append(batch)
+        foresee(batch)
+
+    monkeypatch.setattr(manager, "foresee", watched)
+    stage.add("a", prompt(1, 40), 3)
+    while stage.engine.has_work:
+        stage.engine.wait()
+        stage.step()
+    assert len(seen) == len({id(batch) for batch in seen}) == 3
+
+
 @pytest.mark.parametrize("is_computed", [False, True])
 def test_an_abort_ends_a_request_without_the_ids_in_flight(is_computed: bool) -> None:
     stage = Stage()
