@@ -9,6 +9,7 @@ from octavo_engine.batch import Batch
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.attention import AttentionBackend
 from octavo_engine.runner.fast.forward import forward_rows
+from octavo_engine.runner.fast.fused import LARGEST_ERROR
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.flash import attend_paged, rows_of
 from octavo_engine.runner.kv_cache import KVCache
@@ -17,8 +18,6 @@ from octavo_engine.sequence import Sequence
 
 log = logging.getLogger(__name__)
 NUM_TOKENS = 48
-LARGEST_ERROR = 0.1
-"""Relative, of the last token's logits; two bfloat16 paths differ by about 0.01, a wrong formula by about 1."""
 
 
 @torch.inference_mode()

@@ -16,7 +16,7 @@ from octavo_engine.runner.fast.graph_memory import GraphMemory
 from octavo_engine.runner.fast.graphs import DecodeGraph, PromptGraph
 from octavo_engine.runner.fast.long_prompt import LongPrompt
 from octavo_engine.runner.fast.sharing import Sharing, find_sharing
-from octavo_engine.runner.fast.step import MAX_ROWS
+from octavo_engine.runner.fast.step import NUM_ROWS
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.filters import RowParams, draw
 from octavo_engine.runner.flash import attend_paged, cumulative, padded, rows_of
@@ -26,7 +26,7 @@ from octavo_engine.runner.sampler import Sampler
 from octavo_engine.runner.transfer import download, mark, pinned, upload, upload_as
 from octavo_engine.sequence import Sequence
 
-ROW_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
+ROW_BUCKETS = (*NUM_ROWS, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 TOKEN_BUCKETS = (16, 64, 128, 256, 384, 512, 640, 768, 1024, 1536, 2048)
 PROMPT_ROW_BUCKETS = (1, 8)
 FEWEST_STEPS, LOOK_SECONDS = 16, 0.025
@@ -55,8 +55,7 @@ class FastRunner:
         self._decode_graphs: dict[tuple[int, int, bool, bool], DecodeGraph] = {}
         self._prompt_graphs: dict[tuple[int, int], PromptGraph] = {}
         self._long_prompt = LongPrompt(weights, cache)
-        few = [count for count in ROW_BUCKETS if count <= MAX_ROWS]
-        self._fused = load_steps(weights, cache, self._prompt_eager, few)
+        self._fused = load_steps(weights, cache, self._prompt_eager)
 
     def check(self, params: SamplingParams) -> None:
         """See ModelRunner."""

@@ -1,14 +1,14 @@
 """Loads the fused decode step, and takes it only where it gives what the forward pass in parts gives."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
 from octavo_engine.batch import Batch
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.fast.cuda_module import CudaModuleError
-from octavo_engine.runner.fast.step import FusedStep, StepKernels, why_not_fused
+from octavo_engine.runner.fast.step import NUM_ROWS, FusedStep, StepKernels, why_not_fused
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.flash import padded
 from octavo_engine.runner.kv_cache import KVCache
@@ -23,7 +23,7 @@ POSITIONS = (1300, 0, 255, 700, 256, 3, 450, 100)
 """Of the rows that are compared, as far as the context goes: within a block, at its edges, behind several."""
 
 
-def load_steps(w: FastWeights, cache: KVCache, forward: Forward, row_counts: Iterable[int]) -> dict[int, FusedStep]:
+def load_steps(w: FastWeights, cache: KVCache, forward: Forward) -> dict[int, FusedStep]:
     """The step for each number of rows; none, with the reason in the log, where they cannot be had or are wrong.
 
     Blocks of the pool are written to, so nobody may use them yet.
@@ -32,7 +32,7 @@ def load_steps(w: FastWeights, cache: KVCache, forward: Forward, row_counts: Ite
     try:
         if not reason:
             kernels = StepKernels(w, cache.block_size)
-            steps = {num_rows: FusedStep(w, cache, kernels, num_rows) for num_rows in row_counts}
+            steps = {num_rows: FusedStep(w, cache, kernels, num_rows) for num_rows in NUM_ROWS}
             return steps if agrees(steps, w, cache, forward) else {}
     except CudaModuleError as error:
         reason = str(error)

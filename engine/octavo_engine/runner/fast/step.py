@@ -18,7 +18,7 @@ NAMES = (
 )  # fmt: skip
 FILES = [FOLDER / name for name in NAMES]
 NUM_ROWS = (1, 2, 4, 8)
-MAX_ROWS, MAX_SPLITS, WARPS, ROUND, SEGMENT = 8, 16, 8, 6, 1024
+MAX_ROWS, MAX_SPLITS, WARPS, ROUND, SEGMENT = NUM_ROWS[-1], 16, 8, 6, 1024
 """As in the sources."""
 NUM_THREADS = 32 * (WARPS + 4)
 STAGE_BYTES = 8 * (2 * SEGMENT + 16)
