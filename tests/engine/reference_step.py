@@ -5,6 +5,8 @@ import torch
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
+CPU = torch.device("cpu")
+
 
 def random_weights(
     *,
@@ -18,17 +20,18 @@ def random_weights(
     has_head_norm: bool,
     has_bias: bool,
     context: int,
+    device: torch.device = CPU,
 ) -> FastWeights:
-    """Of sizes that keep all numbers near one."""
+    """Of sizes that keep all numbers near one; made on the CPU, whatever the device."""
 
     def some(*shape: int, scale: float = 1.0) -> torch.Tensor:
-        return (torch.randn(shape) * scale).bfloat16()
+        return (torch.randn(shape) * scale).bfloat16().to(device)
 
     def matrix(*shape: int) -> torch.Tensor:
         return some(*shape, scale=shape[-1] ** -0.5)
 
     def norm(*shape: int) -> torch.Tensor:
-        return (1 + 0.2 * torch.randn(shape)).bfloat16()
+        return (1 + 0.2 * torch.randn(shape)).bfloat16().to(device)
 
     width, kv_width = heads * dim, kv_heads * dim
     angles = torch.arange(context)[:, None] * 100.0 ** -(torch.arange(dim) % (dim // 2) / dim)
@@ -43,8 +46,8 @@ def random_weights(
         o=matrix(layers, hidden, width),
         gate_up=matrix(layers, 2 * intermediate, hidden),
         down=matrix(layers, hidden, intermediate),
-        cos=angles.cos(),
-        sin=angles.sin(),
+        cos=angles.cos().to(device),
+        sin=angles.sin().to(device),
         eps=1e-5,
         scale=2 * dim**-0.5,
         num_heads=heads,

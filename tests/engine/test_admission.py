@@ -22,13 +22,19 @@ def test_what_a_waiting_request_will_read_is_evicted_after_what_nobody_waits_for
     assert stage.usage("new again") == (0, 13)
 
 
-def test_a_request_waits_where_those_that_run_would_soon_take_its_blocks() -> None:
+def late_comer(num_tokens: int) -> Stage:
+    """A prompt of so many tokens has come to three that run in most of the pool."""
     stage = Stage(num_blocks=32, max_num_batched_tokens=200)
     for number in range(3):
         stage.add(str(number), prompt(1000 * number + 1, 32), 6)
     stage.step()
-    stage.add("late", prompt(5000, 16), 3)
+    stage.add("late", prompt(5000, num_tokens), 3)
     stage.step()
+    return stage
+
+
+def test_a_request_waits_where_those_that_run_would_soon_take_its_blocks() -> None:
+    stage = late_comer(16)
     assert happened(stage, "Started") == ["0", "1", "2"]
     stage.run()
     assert happened(stage, "Preempted") == []
@@ -36,13 +42,7 @@ def test_a_request_waits_where_those_that_run_would_soon_take_its_blocks() -> No
 
 
 def test_a_request_that_fits_with_room_to_grow_starts_at_once() -> None:
-    stage = Stage(num_blocks=32, max_num_batched_tokens=200)
-    for number in range(3):
-        stage.add(str(number), prompt(1000 * number + 1, 32), 6)
-    stage.step()
-    stage.add("late", prompt(5000, 12), 3)
-    stage.step()
-    assert happened(stage, "Started") == ["0", "1", "2", "late"]
+    assert happened(late_comer(12), "Started") == ["0", "1", "2", "late"]
 
 
 def test_where_nothing_runs_a_request_may_have_the_whole_pool() -> None:

@@ -12,6 +12,8 @@ from octavo_engine.runner.kv_cache import KVCache, KVShape
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CAN_EMULATE, reason="needs g++ on Linux on x86-64")]
 PAGE, VOCABULARY = 256, 101
+LARGEST_ERROR = 0.03
+"""Of logits; where a rounding falls otherwise, it is 0.01. In the cache it is no more than that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,21 +73,27 @@ class Trial:
         self.cache.data.copy_(self.expected_cache.data)
         self.step = EmulatedStep(self.w, self.cache, num_rows, case.num_programs, case.depth, folder)
 
-    def run(self, seed: int) -> None:
-        rows = len(self.case.positions)
+    def largest_errors(self, seed: int) -> tuple[float, float]:
+        """Over all steps: of logits, and of what is in the cache, relative where it is large."""
+        rows, errors = len(self.case.positions), []
         tables = torch.randperm(rows * self.width, dtype=torch.int32).view(rows, self.width)
         for number in range(self.case.num_steps):
             ids = torch.randint(0, VOCABULARY, (rows,), dtype=torch.int32)
             positions = torch.tensor(self.case.positions, dtype=torch.int32) + number
             expected = reference_step(self.w, self.expected_cache, ids, positions, tables)
             logits = self.step(ids, positions, tables, seed + number if seed else 0)
-            torch.testing.assert_close(logits, expected, atol=0.03, rtol=0)  # a rounding that falls otherwise: 0.01
-            torch.testing.assert_close(self.cache.data, self.expected_cache.data, atol=0.01, rtol=0.01)
+            ours, theirs = self.cache.data.float(), self.expected_cache.data.float()
+            in_cache = (ours - theirs).abs() / (1 + theirs.abs())
+            errors.append(torch.stack([(logits - expected).abs().max(), in_cache.max()]))
+        of_logits, of_cache = torch.stack(errors).amax(0).tolist()
+        return of_logits, of_cache
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_kernel_computes_what_torch_does(name: str, tmp_path: Path) -> None:
     """In order, and with threads, blocks and copies that come late."""
     trial = Trial(CASES[name], tmp_path)
-    trial.run(seed=0)
-    trial.run(seed=1)
+    for seed in (0, 1):
+        of_logits, of_cache = trial.largest_errors(seed)
+        assert of_logits <= LARGEST_ERROR
+        assert of_cache <= 0.01

@@ -11,11 +11,11 @@ import torch
 from octavo_engine.batch import Batch
 from octavo_engine.runner.fast import fused
 from octavo_engine.runner.fast.cuda_module import CudaModuleError
+from octavo_engine.runner.fast.step import NUM_ROWS
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache, KVShape
 
 SIZE = 256
-ROW_COUNTS = (1, 2, 4, 8)
 WEIGHTS = cast(FastWeights, SimpleNamespace(embed=torch.zeros(50, 1), cos=torch.zeros(2048, 1)))
 LIES = ("louder", "another row's", "not a number", "writes nothing", "writes beside", "reads too little")
 
@@ -63,11 +63,11 @@ def load(monkeypatch: pytest.MonkeyPatch, cache: KVCache, lie: str) -> list[int]
     monkeypatch.setattr(fused, "why_not_fused", lambda w: "")
     monkeypatch.setattr(fused, "StepKernels", lambda w, block_size: object())
     monkeypatch.setattr(fused, "FusedStep", lambda w, cache, kernels, num_rows: FakeStep(cache, lie))
-    return [*fused.load_steps(WEIGHTS, cache, forward, ROW_COUNTS)]
+    return [*fused.load_steps(WEIGHTS, cache, forward)]
 
 
 def test_a_step_that_agrees_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load(monkeypatch, make_cache(), "") == [*ROW_COUNTS]
+    assert load(monkeypatch, make_cache(), "") == [*NUM_ROWS]
 
 
 @pytest.mark.parametrize("lie", LIES)
@@ -88,4 +88,4 @@ def test_a_step_that_cannot_be_launched_is_not_taken(
 
 @pytest.mark.parametrize("num_blocks", [1, 2, 8])
 def test_a_small_pool_is_no_reason_against_a_step(monkeypatch: pytest.MonkeyPatch, num_blocks: int) -> None:
-    assert load(monkeypatch, make_cache(num_blocks), "") == [*ROW_COUNTS]
+    assert load(monkeypatch, make_cache(num_blocks), "") == [*NUM_ROWS]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import torch
+from tests.engine.reference_step import random_weights
 
 from octavo_engine.runner.fast.kernels import Advance, merge_parts, rms_norm, rotary_to_cache, silu_mul
 from octavo_engine.runner.fast.step import NUM_ROWS, FusedStep, StepKernels
@@ -23,30 +24,11 @@ POSITIONS = [300, 0]
 Launches = Iterator[tuple[str, Callable[[], object]]]
 
 
-def random_weights(device: torch.device) -> FastWeights:
-    def some(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-        return torch.randn(shape).to(dtype).to(device)
-
-    embed = some(VOCABULARY, HIDDEN)
-    return FastWeights(
-        embed=embed,
-        head=embed,
-        norms=some(2 * LAYERS + 1, HIDDEN),
-        qkv=some(LAYERS, (HEADS + 2 * KV_HEADS) * DIM, HIDDEN),
-        qkv_bias=some(LAYERS, (HEADS + 2 * KV_HEADS) * DIM),
-        q_norm=some(LAYERS, DIM),
-        k_norm=some(LAYERS, DIM),
-        o=some(LAYERS, HIDDEN, HEADS * DIM),
-        gate_up=some(LAYERS, 2 * INTERMEDIATE, HIDDEN),
-        down=some(LAYERS, HIDDEN, INTERMEDIATE),
-        cos=some(CONTEXT, DIM, dtype=torch.float32),
-        sin=some(CONTEXT, DIM, dtype=torch.float32),
-        eps=1e-6,
-        scale=DIM**-0.5,
-        num_heads=HEADS,
-        num_kv_heads=KV_HEADS,
-        head_dim=DIM,
-    )
+def make_weights(device: torch.device) -> FastWeights:
+    return random_weights(
+        hidden=HIDDEN, intermediate=INTERMEDIATE, vocabulary=VOCABULARY, layers=LAYERS, heads=HEADS, kv_heads=KV_HEADS,
+        dim=DIM, has_head_norm=True, has_bias=True, context=CONTEXT, device=device,
+    )  # fmt: skip
 
 
 def decode_step(w: FastWeights, kernels: StepKernels, count: int) -> Callable[[], object]:
@@ -66,7 +48,7 @@ def decode_step(w: FastWeights, kernels: StepKernels, count: int) -> Callable[[]
 
 def launches(device: torch.device) -> Launches:
     """Each kernel's name and a call that launches it."""
-    w, rows = random_weights(device), len(POSITIONS)
+    w, rows = make_weights(device), len(POSITIONS)
     shape = KVShape(num_layers=LAYERS, num_kv_heads=KV_HEADS, head_dim=DIM, dtype=torch.bfloat16)
     cache = KVCache(shape, 4, PAGE, device)
     ids, positions, slots, *counts = (
