@@ -78,6 +78,7 @@ async def test_of_two_hosts_of_one_model_the_second_ends_quietly(stage: HostStag
 async def test_the_socket_and_its_folder_are_private(stage: HostStage) -> None:
     await stage.connect()
     path = stage.paths.socket(stage.spec().key)
+    await until(stage.paths.store_file.exists)  # the host answers before it opens the store
     modes = [stat.S_IMODE(place.stat().st_mode) for place in (path, path.parent, stage.paths.store_file)]
     assert [oct(mode) for mode in modes] == ["0o600", "0o700", "0o600"]
 
