@@ -14,6 +14,7 @@ import torch
 
 from octavo_engine.runner.fast import step
 from octavo_engine.runner.fast.step import FusedStep, StepKernels
+from octavo_engine.runner.fast.step_layout import STAGE_BYTES, STATIC_BYTES, StepLayout
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
@@ -22,7 +23,7 @@ OPTIONS = [
     "-std=c++17", "-O1", "-g1", "-w", "-pthread", "-fno-strict-aliasing",
     "-fsanitize=address,bounds,alignment", "-fno-sanitize-recover=all",
 ]  # fmt: skip
-NUM_POINTERS = 23
+NUM_POINTERS = 24
 """Of Params, which begins with them."""
 SETTINGS = {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
 """The first asks for rights that containers have not, the second takes its time."""
@@ -90,8 +91,10 @@ class EmulatedStep:
                 modules.append(EmulatedModule(folder, defines, files))
                 return modules[-1]
 
+            sums_bytes = StepLayout.of(w, num_rows, num_programs).sums_bytes
             device = SimpleNamespace(
-                multi_processor_count=num_programs, shared_memory_per_block_optin=room_for(w, depth)
+                multi_processor_count=num_programs,
+                shared_memory_per_block_optin=depth * STAGE_BYTES + sums_bytes + STATIC_BYTES,
             )
             patch.setattr(torch.cuda, "get_device_properties", lambda *_: device)
             patch.setattr(torch.cuda, "set_device", lambda *_: None)
@@ -101,16 +104,12 @@ class EmulatedStep:
         self._module, self._cache = modules[0], cache
         self._fused = FusedStep(w, cache, kernels, num_rows)
 
-    def __call__(self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    def __call__(
+        self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor, leads: torch.Tensor, seed: int = 0
+    ) -> torch.Tensor:
         """As FusedStep; fails where a thread reads what it may not, or waits for ever."""
         fused = self._fused
-        self._module.memory = [ids, positions, tables, self._cache.data, *fused._weight_tensors, *fused._buffers]
+        given = [ids, positions, tables, leads]
+        self._module.memory = [*given, self._cache.data, *fused._weight_tensors, *fused._buffers]
         self._module.seed = seed
-        return fused(ids, positions, tables).clone()
-
-
-def room_for(w: FastWeights, depth: int) -> int:
-    """Bytes of shared memory of a device whose queue has `depth` stages."""
-    group = w.num_heads // w.num_kv_heads
-    sums = max(step.ROUND * step.WARPS * 8 * step.MAX_ROWS, step.WARPS * min(group, 4) * w.head_dim) * 4
-    return depth * step.STAGE_BYTES + sums + step.STATIC_BYTES + (group + 2) * w.head_dim * 4
+        return fused(*given).clone()

@@ -1,6 +1,6 @@
 """The decode step's own CUDA sources, run thread by thread on the CPU under AddressSanitizer, beside plain torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ class Case:
     num_programs: int
     depth: int
     positions: list[int]
+    groups: list[tuple[int, int]] = field(default_factory=list)  # neighbours, and blocks that they begin with together
     num_steps: int = 2
     layers: int = 2
 
@@ -44,11 +45,16 @@ CASES = {
     ),
     "four rows, five stages of columns, many rounds": Case(
         hidden=40, intermediate=4104, heads=4, kv_heads=2, dim=128, has_extras=False,
-        num_programs=3, depth=8, positions=[0, 5, 255, 256], layers=1,
+        num_programs=3, depth=8, positions=[0, 300, 256, 700], groups=[(1, 0), (3, 1)], layers=1,
     ),
     "two rows, as many splits as there can be, blocks without any tile": Case(
         hidden=72, intermediate=96, heads=1, kv_heads=1, dim=64, has_extras=True,
-        num_programs=32, depth=3, positions=[3900, 700],
+        num_programs=32, depth=3, positions=[3900, 1700], groups=[(2, 6)],
+    ),
+    "eight rows in two groups and one alone, two teams in a block": Case(
+        hidden=64, intermediate=64, heads=4, kv_heads=4, dim=128, has_extras=True,
+        num_programs=11, depth=3, positions=[300, 256, 511, 20, 700, 600, 513, 512],
+        groups=[(3, 1), (1, 0), (4, 2)], layers=1,
     ),
 }  # fmt: skip
 
@@ -73,15 +79,26 @@ class Trial:
         self.cache.data.copy_(self.expected_cache.data)
         self.step = EmulatedStep(self.w, self.cache, num_rows, case.num_programs, case.depth, folder)
 
+    def share(self, tables: torch.Tensor) -> torch.Tensor:
+        """Let the rows of each group begin with the same blocks; what FusedStep wants to know of it."""
+        leads, first = torch.zeros(2, len(tables), dtype=torch.int32), 0
+        for count, blocks in self.case.groups:
+            tables[first : first + count, :blocks] = tables[first, :blocks].clone()
+            leads[:, first : first + count] = torch.tensor([[blocks * PAGE], [first if blocks else 0]])
+            first += count
+        return leads
+
     def largest_errors(self, seed: int) -> tuple[float, float]:
         """Over all steps: of logits, and of what is in the cache, relative where it is large."""
         rows, errors = len(self.case.positions), []
         tables = torch.randperm(rows * self.width, dtype=torch.int32).view(rows, self.width)
+        leads = self.share(tables)
         for number in range(self.case.num_steps):
             ids = torch.randint(0, VOCABULARY, (rows,), dtype=torch.int32)
             positions = torch.tensor(self.case.positions, dtype=torch.int32) + number
             expected = reference_step(self.w, self.expected_cache, ids, positions, tables)
-            logits = self.step(ids, positions, tables, seed + number if seed else 0)
+            given = ids, positions, tables, leads if number % 2 else torch.zeros_like(leads)
+            logits = self.step(*given, seed + number if seed else 0)
             ours, theirs = self.cache.data.float(), self.expected_cache.data.float()
             in_cache = (ours - theirs).abs() / (1 + theirs.abs())
             errors.append(torch.stack([(logits - expected).abs().max(), in_cache.max()]))

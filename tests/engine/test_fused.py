@@ -41,7 +41,9 @@ class FakeStep:
     def __init__(self, cache: KVCache, lie: str) -> None:
         self._cache, self._lie = cache, lie
 
-    def __call__(self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor) -> torch.Tensor:
+    def __call__(
+        self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor, leads: torch.Tensor
+    ) -> torch.Tensor:
         if self._lie == "does not start":
             raise CudaModuleError("CUDA answered too large")
         rows = zip(ids.tolist(), positions.tolist(), tables.tolist(), strict=True)

@@ -26,7 +26,7 @@ def rows(draw: st.DrawFn) -> Rows:
 @given(rows())
 def test_a_group_shares_whole_blocks_that_all_its_rows_begin_with(found: Rows) -> None:
     tables, positions = [list(table) for table, _ in found], [position for _, position in found]
-    sharing = find_sharing(tables, positions, SIZE, WORTH_BYTES)
+    sharing = find_sharing(tables, positions, SIZE, WORTH_BYTES, WORTH_BYTES)
     if sharing is None:
         return
     assert sorted(sharing.order) == list(range(len(tables)))
@@ -42,21 +42,26 @@ def test_a_group_shares_whole_blocks_that_all_its_rows_begin_with(found: Rows) -
 
 def test_chats_of_one_template_are_neighbours_and_others_stay_alone() -> None:
     tables = [[7, 8, 1], [5, 2], [7, 8, 3], [6, 4], [7, 8, 9]]
-    sharing = find_sharing(tables, [9, 5, 10, 6, 11], SIZE, WORTH_BYTES)
+    sharing = find_sharing(tables, [9, 5, 10, 6, 11], SIZE, WORTH_BYTES, WORTH_BYTES)
     assert sharing == Sharing([1, 3, 0, 2, 4], [(1, 0), (1, 0), (3, 2)])
     assert sharing.shared == [0, 0, 2, 2, 2]
 
 
 def test_a_row_joins_only_where_that_saves_no_less() -> None:
     long = [[1, 2, 3, 4, 10], [1, 2, 3, 4, 11]]
-    sharing = find_sharing([*long, [1, 12], [1, 13]], [19, 19, 7, 7], SIZE, WORTH_BYTES)
+    sharing = find_sharing([*long, [1, 12], [1, 13]], [19, 19, 7, 7], SIZE, WORTH_BYTES, WORTH_BYTES)
     assert sharing is not None
     assert sharing.groups == [(2, 4), (2, 1)]
 
 
 def test_little_to_save_is_left_alone() -> None:
-    assert find_sharing([[1, 2], [1, 3]], [5, 5], SIZE, WORTH_BYTES - 1) is None
-    assert find_sharing([[1], [2]], [1, 1], SIZE, WORTH_BYTES) is None
+    assert find_sharing([[1, 2], [1, 3]], [5, 5], SIZE, WORTH_BYTES - 1, WORTH_BYTES) is None
+    assert find_sharing([[1], [2]], [1, 1], SIZE, WORTH_BYTES, WORTH_BYTES) is None
+
+
+def test_the_leads_of_the_decode_kernel_are_tokens_and_the_first_row_of_each_group() -> None:
+    sharing = Sharing([3, 1, 0, 2], [(1, 0), (2, 3), (1, 0)])
+    assert sharing.leads(num_rows=5, block_size=SIZE) == [*[0, 12, 12, 0, 0], *[0, 1, 1, 0, 0]]
 
 
 def test_the_inputs_of_a_graph_are_padded_to_its_rows() -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from octavo_engine.runner.fast import step
+from octavo_engine.runner.fast import step, step_layout
 from octavo_engine.runner.fast.cuda_module import CudaModuleError
 from octavo_engine.runner.fast.weights import FastWeights
 
@@ -68,7 +68,8 @@ def test_a_queue_of_less_than_two_stages_is_refused(monkeypatch: pytest.MonkeyPa
 def test_python_and_the_sources_agree_on_their_constants() -> None:
     text = "\n".join(file.read_text() for file in step.FILES)
     constants = dict(re.findall(r"\b([A-Z_]+) = (\d+)[,;]", text))
-    ours = {name: getattr(step, name) for name in ("MAX_ROWS", "MAX_SPLITS", "WARPS", "ROUND", "SEGMENT")}
+    names = "MAX_ROWS", "MAX_SPLITS", "MAX_LEAD_SPLITS", "LEAD_QUERIES", "WARPS", "ROUND", "SEGMENT"
+    ours = {name: getattr(step_layout, name) for name in names}
     assert {name: int(constants[name]) for name in ours} == ours
 
 

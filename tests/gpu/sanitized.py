@@ -32,18 +32,24 @@ def make_weights(device: torch.device) -> FastWeights:
 
 
 def decode_step(w: FastWeights, kernels: StepKernels, count: int) -> Callable[[], object]:
-    """A step of rows at POSITIONS in turn, whose buffers and cache are no larger than they must be."""
-    device = w.embed.device
+    """A step of rows at the first of POSITIONS, which share a block, and as many at the second.
+
+    Buffers and cache are no larger than they must be.
+    """
+    device, half = w.embed.device, -(-count // 2)
     cache = KVCache(
         KVShape(num_layers=LAYERS, num_kv_heads=KV_HEADS, head_dim=DIM, dtype=torch.bfloat16), 2 * count, PAGE, device
     )
     ids, positions = (
-        torch.tensor([values[row % 2] for row in range(count)], dtype=torch.int32).to(device)
+        torch.tensor([values[row >= half] for row in range(count)], dtype=torch.int32).to(device)
         for values in ([5, VOCABULARY - 1], POSITIONS)
     )
-    tables = torch.arange(2 * count, dtype=torch.int32).view(count, 2).to(device)
-    fused = FusedStep(w, cache, kernels, count)
-    return lambda: fused(ids, positions, tables)
+    tables = torch.arange(2 * count, dtype=torch.int32).view(count, 2)
+    leads = torch.zeros(2, count, dtype=torch.int32)
+    if half > 1:
+        tables[:half, 0], leads[0, :half] = 0, PAGE
+    given, fused = (ids, positions, tables.to(device), leads.to(device)), FusedStep(w, cache, kernels, count)
+    return lambda: fused(*given)
 
 
 def launches(device: torch.device) -> Launches:

@@ -6,7 +6,7 @@ from tests.gpu.stage import BLOCK, KINDS, make_engine, prompt
 
 from octavo_engine.batch import Batch
 from octavo_engine.params import SamplingParams
-from octavo_engine.runner.fast import sharing
+from octavo_engine.runner.fast import fast_runner
 from octavo_engine.runner.fast.fast_runner import ROW_BUCKETS, FastRunner, bucket
 from octavo_engine.runner.fast.long_prompt import LongPrompt
 from octavo_engine.sequence import Sequence
@@ -114,16 +114,20 @@ def test_chunks_of_prompts_and_growing_rows_in_turn(kind: str) -> None:
             assert_graph_equals_eager(runner, decode(sequences))
 
 
+@pytest.mark.parametrize(("num_rows", "num_in_graph"), [(8, 8), (12, 16)])
 @torch.inference_mode()
-def test_rows_that_share_blocks_are_as_if_each_read_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two groups and two rows alone, in no order, whose graph reads the groups' blocks once."""
-    monkeypatch.setattr(sharing, "WORTH_BYTES", 1)
+def test_rows_that_share_blocks_are_as_if_each_read_its_own(
+    monkeypatch: pytest.MonkeyPatch, num_rows: int, num_in_graph: int
+) -> None:
+    """Two groups and two rows alone, in no order; the kernel of few rows or a larger graph reads shared blocks once."""
+    monkeypatch.setattr(fast_runner, "WORTH_BYTES", 1)
+    monkeypatch.setattr(fast_runner, "FUSED_WORTH_BYTES", 1)
     runner = make_runner("Qwen3Config", 100)
     stems = [make_sequence(0, 512, [0, 1]), make_sequence(1, 256, [2])]
     prefill(runner, stems)
     sequences = []
-    for number in range(12):
-        stem = stems[number % 2] if number < 10 else make_sequence(number, 0, [])
+    for number in range(num_rows):
+        stem = stems[number % 2] if number < num_rows - 2 else make_sequence(number, 0, [])
         sequence = make_sequence(number, 20 + 9 * number, [*stem.block_table, 10 + number])
         sequence.token_ids[:0] = stem.token_ids
         sequence.num_computed = len(stem.token_ids)
@@ -131,12 +135,13 @@ def test_rows_that_share_blocks_are_as_if_each_read_its_own(monkeypatch: pytest.
     prefill(runner, sequences)
     batch = decode(sequences)
     eager = runner._prompt_eager(batch).float().clone()
-    found = sharing.find_sharing([s.block_table for s in sequences], batch.positions, BLOCK, BLOCK)
+    found = runner._sharing(batch, num_in_graph)
     assert found is not None
-    assert sorted(found.groups) == [(1, 0), (1, 0), (5, 1), (5, 2)]
+    half = num_rows // 2 - 1
+    assert sorted(found.groups) == [(1, 0), (1, 0), (half, 1), (half, 2)]
     ids = runner.launch(batch).wait().token_ids
     logits = torch.empty_like(eager)
-    logits[found.order] = runner._graph_for(batch, 16, found).logits[:12].float()
+    logits[found.order] = runner._graph_for(batch, num_in_graph, found).logits[:num_rows].float()
     errors = (logits - eager).norm(dim=1) / eager.norm(dim=1)
     assert float(errors.max()) < LARGEST_ERROR, errors.tolist()
     assert ids == logits.argmax(dim=1).tolist()

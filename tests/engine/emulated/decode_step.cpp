@@ -13,7 +13,9 @@ thread_local __align__(128) char memory_of_queue[256 << 10];
 #include "exchange.cuh"
 #include "weights.cuh"
 #include "project.cuh"
+#include "places.cuh"
 #include "heads.cuh"
+#include "sums.cuh"
 #include "attention.cuh"
 #include "step.cu"
 

@@ -78,7 +78,7 @@ struct Block {
     std::vector<bool> is_held_back;  // of warps
     std::vector<Later> later;
     std::vector<Meeting> warps;
-    Meeting all, some;
+    Meeting all, some[16];
     void* scheduler = nullptr;
     const void* scheduler_stack = nullptr;
     size_t scheduler_bytes = 0;

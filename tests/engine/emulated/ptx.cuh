@@ -141,8 +141,8 @@ inline void multiply(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
 }
 
 template <int COUNT>
-void sync_some() {
-    meet(block->some, COUNT, "sync_some");
+void sync_some(int number) {
+    meet(block->some[number], COUNT, "sync_some");
     maybe_hold_back();
 }
 

@@ -15,7 +15,7 @@ from octavo_engine.runner.fast.fused import load_steps
 from octavo_engine.runner.fast.graph_memory import GraphMemory
 from octavo_engine.runner.fast.graphs import DecodeGraph, PromptGraph
 from octavo_engine.runner.fast.long_prompt import LongPrompt
-from octavo_engine.runner.fast.sharing import Sharing, find_sharing
+from octavo_engine.runner.fast.sharing import FUSED_WORTH_BYTES, WORTH_BYTES, Sharing, find_sharing
 from octavo_engine.runner.fast.step import NUM_ROWS
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.filters import RowParams, draw
@@ -123,11 +123,12 @@ class FastRunner:
 
     def _sharing(self, batch: Batch, num_rows: int) -> Sharing | None:
         """Which rows begin alike, where a graph can make use of it and the ids are all that is wanted of it."""
-        if num_rows in self._fused or not is_plain(batch.sequences):
+        fused = self._fused.get(num_rows)
+        if not is_plain(batch.sequences) or (fused and not fused.has_leads):
             return None
-        pages = self._cache.data
+        size, layer_bytes = self._cache.block_size, self._cache.data[0, 0].nbytes
         tables = [sequence.block_table for sequence in batch.sequences]
-        return find_sharing(tables, batch.positions, self._cache.block_size, pages[0, 0].nbytes)
+        return find_sharing(tables, batch.positions, size, layer_bytes, FUSED_WORTH_BYTES if fused else WORTH_BYTES)
 
     def _draw(self, logits: torch.Tensor, sequences: list[Sequence]) -> PendingStep:
         """The host has no say in sampling: it follows in the queue, and nobody waits for more than the ids."""
@@ -156,7 +157,7 @@ class FastRunner:
 
     def _fill_decode(self, graph: DecodeGraph, batch: Batch, order: list[int], sharing: Sharing | None) -> None:
         idle, sequences = graph.num_rows - len(order), [batch.sequences[row] for row in order]
-        fill, skipped = [0] * idle, sharing.shared if sharing else [0] * len(order)
+        fill, skipped = [0] * idle, sharing.shared if sharing and not graph.is_fused else [0] * len(order)
         tables = [s.block_table for s in sequences]
         values = [batch.token_ids[row] for row in order] + fill
         values += [batch.context_lens[row] - 1 for row in order] + fill
@@ -164,7 +165,9 @@ class FastRunner:
         for table, begin in zip(tables, skipped, strict=True):
             values += padded(table[begin:], graph.width)
         values += [self._cache.scratch_block] * (idle * graph.width)
-        if sharing:
+        if graph.is_fused:
+            values += sharing.leads(graph.num_rows, self._cache.block_size) if sharing else [0] * 2 * graph.num_rows
+        elif sharing:
             values += sharing.inputs(tables, graph.num_rows, self._max_width, self._cache.block_size)
         graph.inputs.copy_(pinned(values, self._device), non_blocking=True)
         if graph.params is not None:
@@ -173,7 +176,7 @@ class FastRunner:
     def _decode_graph(self, num_rows: int, width: int, is_greedy: bool, shares: bool = False) -> DecodeGraph:
         fused = self._fused.get(num_rows)
         if fused is not None:
-            width = self._max_width  # its kernel reads lengths, so one graph serves all
+            width, shares = self._max_width, False  # its kernel reads lengths, so one graph serves all
         key = num_rows, width, is_greedy, shares
         if key not in self._decode_graphs:
             params = None if is_greedy else RowParams.buffers(num_rows, self._device)

@@ -18,10 +18,10 @@ class DecodeGraph:
     """One decode step of up to `num_rows` rows over tables of `width` blocks; replayed, it goes on by itself.
 
     `inputs` is one int32 buffer, filled by one transfer: ids, positions, replied tokens and steps done, (rows,) each,
-    then the tables, (rows, width), and with a `shared_width` what SharedRows wants, whose tables have that width; the
-    rows' own then begin after the shared blocks. Each replay appends its ids to `out` and moves ids and positions on.
-    Rows that are not in use write to the scratch block, which no sequence has. With `fused`, the logits come of one
-    kernel, else of `forward_rows`.
+    then the tables, (rows, width); with `fused` the leads that it wants; with a `shared_width` what SharedRows wants,
+    in tables of that width, and the rows' own begin after the shared blocks. Each replay appends its ids to `out` and
+    moves ids and positions on. Rows that are not in use write to the scratch block, which no sequence has. With `fused`, the
+    logits come of one kernel, else of `forward_rows`.
     """
 
     def __init__(
@@ -29,15 +29,17 @@ class DecodeGraph:
         params: RowParams | None, shared_width: int, memory: GraphMemory,
     ) -> None:  # fmt: skip
         device = cache.data.device
-        self.num_rows, self.width, self.params = num_rows, width, params
+        self.num_rows, self.width, self.params, self.is_fused = num_rows, width, params, fused is not None
         sizes = [num_rows] * 4 + [num_rows * width]
         sizes += [num_rows, num_rows + 1, num_rows + 1, num_rows * shared_width] if shared_width else []
+        sizes += [2 * num_rows] if fused else []
         self.inputs = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
-        ids, positions, replied, step, tables, *shared = torch.split(self.inputs, sizes)
+        ids, positions, replied, step, tables, *more = torch.split(self.inputs, sizes)
         tables.fill_(cache.scratch_block)
+        self._leads = more[0] if fused else None
         self._shared = None
         if shared_width:
-            lengths, cu_rows, cu_tokens, shared_tables = shared
+            lengths, cu_rows, cu_tokens, shared_tables = more
             self._shared = SharedRows(lengths, cu_rows, cu_tokens, shared_tables.view(num_rows, shared_width))
         self._ids, self._positions, self._replied, self._tables = ids, positions, replied, tables.view(num_rows, width)
         self.out = torch.zeros(MAX_DECODE_STEPS, num_rows, dtype=torch.int32, device=device)
@@ -54,8 +56,8 @@ class DecodeGraph:
         self._advance(self.logits, drawn, self._state)
 
     def _forward(self) -> torch.Tensor:
-        if self._fused is not None:
-            return self._fused(self._ids, self._positions, self._tables)
+        if self._fused is not None and self._leads is not None:
+            return self._fused(self._ids, self._positions, self._tables, self._leads)
         size = self._cache.block_size
         places = self._positions - self._shared.lengths if self._shared else self._positions
         block = self._tables.gather(1, (places // size).long()[:, None])[:, 0]

@@ -7,8 +7,9 @@ from itertools import accumulate
 from octavo_engine.prefix_index import common_prefix
 from octavo_engine.runner.flash import cumulative, padded
 
-WORTH_BYTES = 64 << 20
-"""Keys and values of one layer that must be saved: the second part costs some 20 us a layer, which read so much."""
+WORTH_BYTES, FUSED_WORTH_BYTES = 64 << 20, 32 << 20
+"""Keys and values of one layer that must be saved: the second part costs some 20 us a layer, which read so much; inside
+the decode kernel it is one more unit of work, with its waits some 5 us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,14 @@ class Sharing:
         """Each row's shared blocks, in the order."""
         return [blocks for count, blocks in self.groups for _ in range(count)]
 
+    def leads(self, num_rows: int, block_size: int) -> list[int]:
+        """What FusedStep wants, for `num_rows` rows of which the last are idle."""
+        idle = [0] * (num_rows - len(self.order))
+        tokens, firsts = [blocks * block_size for blocks in self.shared], list[int]()
+        for count, blocks in self.groups:
+            firsts += [len(firsts) if blocks else 0] * count
+        return tokens + idle + firsts + idle
+
     def inputs(self, tables: Sequence[list[int]], num_rows: int, width: int, block_size: int) -> list[int]:
         """What SharedRows wants, for `num_rows` rows of which the last are idle; `tables` in the order."""
         idle = num_rows - len(self.order)
@@ -41,19 +50,19 @@ class Sharing:
 
 
 def find_sharing(
-    tables: Sequence[list[int]], positions: Sequence[int], block_size: int, block_bytes: int
+    tables: Sequence[list[int]], positions: Sequence[int], block_size: int, block_bytes: int, worth_bytes: int
 ) -> Sharing | None:
     """The groups of rows over block `tables`, a list a row, whose new tokens are at `positions`.
 
-    Only whole blocks before a row's position count. None where less than WORTH_BYTES would be saved; `block_bytes` are
-    the keys and values of one layer in a block.
+    Only whole blocks before a row's position count. None where less than `worth_bytes` would be saved; `block_bytes`
+    are the keys and values of one layer in a block.
     """
     if len({table[0] for table in tables}) == len(tables):
         return None
     order = sorted(range(len(tables)), key=tables.__getitem__)
     groups = _groups([tables[row][: positions[row] // block_size] for row in order])
     saved = sum((count - 1) * blocks for count, blocks in groups)
-    return Sharing(order, groups) if saved * block_bytes >= WORTH_BYTES else None
+    return Sharing(order, groups) if saved * block_bytes >= worth_bytes else None
 
 
 def _groups(prefixes: Sequence[list[int]]) -> list[tuple[int, int]]:

@@ -9,27 +9,22 @@ from typing import Any
 import torch
 
 from octavo_engine.runner.fast.cuda_module import CudaModule, CudaModuleError
+from octavo_engine.runner.fast.step_layout import MAX_ROWS, MIN_DEPTH, STAGE_BYTES, WARPS, StepLayout
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
 FOLDER = Path(__file__).parent / "cuda"
 NAMES = (
-    "ptx.cuh", "common.cuh", "exchange.cuh", "weights.cuh", "project.cuh", "heads.cuh", "attention.cuh", "step.cu",
+    "ptx.cuh", "common.cuh", "exchange.cuh", "weights.cuh", "project.cuh", "places.cuh", "heads.cuh", "sums.cuh",
+    "attention.cuh", "step.cu",
 )  # fmt: skip
 FILES = [FOLDER / name for name in NAMES]
-NUM_ROWS = (1, 2, 4, 8)
-MAX_ROWS, MAX_SPLITS, WARPS, ROUND, SEGMENT = NUM_ROWS[-1], 16, 8, 6, 1024
-"""As in the sources."""
+NUM_ROWS = (1, 2, 4, MAX_ROWS)
 NUM_THREADS = 32 * (WARPS + 4)
-STAGE_BYTES = 8 * (2 * SEGMENT + 16)
-MIN_DEPTH, MAX_DEPTH = 2, 16
-"""Stages of the queue of weights; a warp takes the second before it gives the first back."""
 MAX_GROUP = 16
 """Query heads of a KV head, for which shared memory has room."""
 OLDEST_CAPABILITY = (9, 0)
 """Of Hopper, the first with bulk copies into shared memory."""
-STATIC_BYTES = 2 << 10
-"""More than the kernel declares of static shared memory, without the heads."""
 
 
 def why_not_fused(w: FastWeights) -> str:
@@ -62,30 +57,29 @@ class StepKernels:
     def __init__(self, w: FastWeights, block_size: int) -> None:
         device: Any = torch.cuda.get_device_properties(w.qkv.device)
         self.num_programs: int = device.multi_processor_count
-        group = w.num_heads // w.num_kv_heads
-        sums_bytes = max(ROUND * WARPS * 8 * MAX_ROWS, WARPS * min(group, 4) * w.head_dim) * 4
-        heads_bytes = (group + 2) * w.head_dim * 4
-        depth = min(
-            MAX_DEPTH, (device.shared_memory_per_block_optin - sums_bytes - STATIC_BYTES - heads_bytes) // STAGE_BYTES
-        )
-        if depth < MIN_DEPTH:
-            raise CudaModuleError(f"{device.shared_memory_per_block_optin} bytes of shared memory are too few")
+        room: int = device.shared_memory_per_block_optin
+        layouts = {rows: StepLayout.of(w, rows, self.num_programs) for rows in NUM_ROWS}
+        depths = {rows: layout.depth(room) for rows, layout in layouts.items()}
+        if min(depths.values()) < MIN_DEPTH:
+            raise CudaModuleError(f"{room} bytes of shared memory are too few")
         defines = {
-            "PROGRAMS": self.num_programs, "DEPTH": depth, "HIDDEN": w.hidden, "INTER": w.intermediate,
-            "VOCAB": len(w.head), "LAYERS": w.num_layers, "HEADS": w.num_heads, "KV_HEADS": w.num_kv_heads,
-            "DIM": w.head_dim, "PAGE": block_size, "HAS_HEAD_NORM": int(w.q_norm is not None),
-            "HAS_BIAS": int(w.qkv_bias is not None),
+            "PROGRAMS": self.num_programs, "HIDDEN": w.hidden, "INTER": w.intermediate, "VOCAB": len(w.head),
+            "LAYERS": w.num_layers, "HEADS": w.num_heads, "KV_HEADS": w.num_kv_heads, "DIM": w.head_dim,
+            "PAGE": block_size, "HAS_HEAD_NORM": int(w.q_norm is not None), "HAS_BIAS": int(w.qkv_bias is not None),
         }  # fmt: skip
 
-        def compiled(num_rows: int) -> CudaModule:
+        def compiled(rows: int) -> CudaModule:
             torch.cuda.set_device(w.qkv.device)  # each thread has its own
-            return CudaModule(FILES, defines | {"ROWS": num_rows, "COPIES": num_copies(num_rows)})
+            of_rows = {"ROWS": rows, "COPIES": num_copies(rows), "DEPTH": depths[rows]}
+            return CudaModule(FILES, defines | of_rows | {"SUMS_BYTES": layouts[rows].sums_bytes})
 
         with ThreadPoolExecutor() as pool:
             modules = dict(zip(NUM_ROWS, pool.map(compiled, NUM_ROWS), strict=True))
-        dynamic_bytes = depth * STAGE_BYTES + sums_bytes
         self.begin = {rows: module.kernel("begin_step") for rows, module in modules.items()}
-        self.step = {rows: module.kernel("step", dynamic_bytes) for rows, module in modules.items()}
+        self.step = {
+            rows: module.kernel("step", depths[rows] * STAGE_BYTES + layouts[rows].sums_bytes)
+            for rows, module in modules.items()
+        }
 
 
 class FusedStep:
@@ -98,32 +92,36 @@ class FusedStep:
         def buffer(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        num_items, group = num_rows * w.num_kv_heads, w.num_heads // w.num_kv_heads
-        num_splits = max(1, min(MAX_SPLITS, kernels.num_programs // num_items))
+        layout = StepLayout.of(w, num_rows, kernels.num_programs)
+        self.has_leads = layout.has_leads
         self.logits = buffer(num_rows, len(w.head))
         self._buffers = [
             buffer(num_rows, w.hidden),  # in the order of Params in common.cuh
             empty_vectors(w, num_rows),
             buffer(num_rows, w.qkv.shape[1], dtype=torch.int64),
-            buffer(num_items, num_splits, group, w.head_dim + 2, dtype=torch.int64),
+            buffer(num_rows * w.num_kv_heads, layout.num_parts, layout.group, w.head_dim + 2, dtype=torch.int64),
             buffer(2, num_rows, kernels.num_programs, dtype=torch.int64),
             self.logits,
             buffer(num_rows, dtype=torch.int32),
         ]
 
-    def __call__(self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor) -> torch.Tensor:
+    def __call__(
+        self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor, leads: torch.Tensor
+    ) -> torch.Tensor:
         """Logits, (rows, vocabulary), of ids at positions, (rows,) each, over block tables, (rows, width); all int32.
 
-        The KV of the ids is written to the slots that tables and positions name.
+        `leads`, (2, rows): tokens, of whole blocks before its position, that a row shares with its neighbours, and the
+        first of those rows; zero for a row that shares none. The KV of the ids is written to the slots that tables and
+        positions name.
         """
-        params = self._params(ids, positions, tables)
+        params = self._params(ids, positions, tables, leads)
         self._kernels.begin[self.num_rows].launch(self.num_rows, 256, params)
         self._kernels.step[self.num_rows].launch(self._kernels.num_programs, NUM_THREADS, params, must_meet=True)
         return self.logits
 
-    def _params(self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor) -> bytes:
+    def _params(self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor, leads: torch.Tensor) -> bytes:
         pages = self._cache.data
-        tensors = [ids, positions, tables, *self._weight_tensors, pages, *self._buffers]
+        tensors = [ids, positions, tables, leads, *self._weight_tensors, pages, *self._buffers]
         sizes = [0, tables.stride(0), pages.stride(0), pages.stride(1), pages.stride(2)]
         numbers = [tensor.data_ptr() for tensor in tensors] + sizes
         return struct.pack(f"<{len(numbers)}Q2d", *numbers, self._weights.eps, self._weights.scale)

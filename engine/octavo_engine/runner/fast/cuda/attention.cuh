@@ -1,143 +1,37 @@
-// Attention of one new token a row over the paged cache. A unit of work is one split (a run of cached tokens) of one
-// KV head of one row; its warps take tokens in turn, each group of lanes one token, each lane 8 of its dimensions.
-// The last split also takes the new token, whose key and value it writes to the cache, and merges the others.
-
-struct Loaded {
-    uint4 keys[BATCH], values[BATCH];
-
-    // Of this thread's first token in a chunk; the others are STRIDE apart.
-    static __device__ __forceinline__ int token() { return threadIdx.x / LANES; }
-
-    __device__ __forceinline__ void load(const Params& p, const Place& at, int layer, int chunk) {
-        const int begin = at.begin + chunk * CHUNK, left = at.end - begin - token();
-        const u16* from = p.cache + threadIdx.x % LANES * 8 + token() * KV_HEADS * DIM;
-        from += chunk ? at.slot(p, layer, begin) : at.slot_of_first + layer * p.layer_stride;
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            const bool is_there = i * STRIDE < left;
-            keys[i] = is_there ? load_cached(from + i * STRIDE * KV_HEADS * DIM) : uint4{0, 0, 0, 0};
-            values[i] = is_there ? load_cached(from + p.value_offset + i * STRIDE * KV_HEADS * DIM) : uint4{0, 0, 0, 0};
-        }
-    }
-};
-
-struct Sums {  // of HELD_HEADS heads over some tokens: weighted values (8 dimensions), weights and highest scores
-    float values[HELD_HEADS][8], weight[HELD_HEADS], highest[HELD_HEADS];
-
-    __device__ __forceinline__ void clear() {
-#pragma unroll
-        for (int h = 0; h < HELD_HEADS; h++) {
-            weight[h] = 0;
-            highest[h] = NEVER;
-#pragma unroll
-            for (int d = 0; d < 8; d++) values[h][d] = 0;
-        }
-    }
-
-    // `left`: how many tokens of the split there are from this chunk on.
-    __device__ __forceinline__ void add(const Loaded& in, int left, const float (&q)[HELD_HEADS][8]) {
-        float scores[HELD_HEADS][BATCH];
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            float key[8];
-            unpack(in.keys[i], key);
-#pragma unroll
-            for (int h = 0; h < HELD_HEADS; h++) {
-                float sum = 0;
-#pragma unroll
-                for (int d = 0; d < 8; d++) sum += q[h][d] * key[d];
-#pragma unroll
-                for (int offset = LANES / 2; offset; offset >>= 1) sum += __shfl_xor_sync(~0u, sum, offset);
-                scores[h][i] = i * STRIDE + Loaded::token() < left ? sum : NEVER;
-            }
-        }
-#pragma unroll
-        for (int h = 0; h < HELD_HEADS; h++) {
-            float raised = highest[h];
-#pragma unroll
-            for (int i = 0; i < BATCH; i++) raised = fmaxf(raised, scores[h][i]);
-            shrink(h, raised);
-#pragma unroll
-            for (int i = 0; i < BATCH; i++) {
-                scores[h][i] = scores[h][i] == NEVER ? 0 : exp2_fast(scores[h][i] - raised);
-                weight[h] += scores[h][i];
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            float value[8];
-            unpack(in.values[i], value);
-#pragma unroll
-            for (int h = 0; h < HELD_HEADS; h++)
-#pragma unroll
-                for (int d = 0; d < 8; d++) values[h][d] += scores[h][i] * value[d];
-        }
-    }
-
-    __device__ __forceinline__ void shrink(int h, float raised) {
-        const float factor = exp2_fast(highest[h] - raised);
-        highest[h] = raised;
-        weight[h] *= factor;
-#pragma unroll
-        for (int d = 0; d < 8; d++) values[h][d] *= factor;
-    }
-
-    // Make every group of lanes hold the sums of the whole warp.
-    __device__ __forceinline__ void merge_lanes() {
-#pragma unroll
-        for (int offset = LANES; offset < 32; offset <<= 1)
-#pragma unroll
-            for (int h = 0; h < HELD_HEADS; h++) {
-                shrink(h, fmaxf(highest[h], __shfl_xor_sync(~0u, highest[h], offset)));
-                weight[h] += __shfl_xor_sync(~0u, weight[h], offset);
-#pragma unroll
-                for (int d = 0; d < 8; d++) values[h][d] += __shfl_xor_sync(~0u, values[h][d], offset);
-            }
-    }
-
-    __device__ __forceinline__ void store(Head& head, float* sums) const {
-        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-        if (lane >= LANES) return;
-#pragma unroll
-        for (int h = 0; h < HELD_HEADS; h++) {
-            head.highest[warp][h] = highest[h];
-            head.weight[warp][h] = weight[h];
-#pragma unroll
-            for (int d = 0; d < 8; d++) sums[(warp * HELD_HEADS + h) * DIM + lane * 8 + d] = values[h][d];
-        }
-    }
-};
+// Attention of one new token a row over the paged cache, by units of work (places.cuh). The last split of a row also
+// takes the new token, whose key and value it writes to the cache, and merges what the row's other units left.
 
 struct Merged {  // what some tokens give for one dimension of a head
     float highest, weight, value;
 };
 
-// Of the warps of this block, and of the new token.
-__device__ __forceinline__ Merged merge_warps(
-    const Place& at, const Head& head, const float* sums, int held, int h, int d
-) {
-    float highest = at.is_last() ? head.own[h] : NEVER;
+// Of the warps of this team, of one of the queries that are stored.
+__device__ __forceinline__ Merged merge_warps(const Head& head, int stored, int d) {
+    float highest = head.highest[0][stored];
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) highest = fmaxf(highest, head.highest[w][held]);
+    for (int w = 1; w < TEAM; w++) highest = fmaxf(highest, head.highest[w][stored]);
     Merged all{highest, 0, 0};
-    if (at.is_last()) {
-        all.weight = exp2_fast(head.own[h] - highest);
-        all.value = all.weight * head.value[d];
-    }
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) {
-        const float factor = exp2_fast(head.highest[w][held] - highest);
-        all.weight += factor * head.weight[w][held];
-        all.value += factor * sums[(w * HELD_HEADS + held) * DIM + d];
+    for (int w = 0; w < TEAM; w++) {
+        const float factor = exp2_fast(head.highest[w][stored] - highest);
+        all.weight += factor * head.weight[w][stored];
+        all.value += factor * head.sums[w][stored][d];
     }
     return all;
 }
 
-// And of the other splits, for 32 dimensions a warp; `partial` is of this head in split 0. A tagged number for each
-// dimension, then the highest score and the weight, which the lanes look up for a split each. Where there are fewer
-// splits than loads, the last one is looked up again and counts nothing.
-__device__ __forceinline__ Merged merge_splits(const Merged& own, const u64* partial, int num_others, int d, u32 tag) {
-    constexpr int AT_ONCE = SHARE > 8 ? 8 : SHARE > 1 ? SHARE - 1 : 1;
+// And of the new token, of head h of the group.
+__device__ __forceinline__ Merged merge_new(const Merged& cached, const Head& head, int h, int d) {
+    const float highest = fmaxf(cached.highest, head.own[h]);
+    const float factor = exp2_fast(cached.highest - highest), own = exp2_fast(head.own[h] - highest);
+    return Merged{highest, cached.weight * factor + own, cached.value * factor + own * head.value[d]};
+}
+
+// And of the row's other units, for 32 dimensions a warp; `partial` is of this head in the first. A tagged number for
+// each dimension, then the highest score and the weight, which the lanes look up for a unit each. Where there are fewer
+// units than loads, the last one is looked up again and counts nothing.
+__device__ __forceinline__ Merged merge_units(const Merged& own, const u64* partial, int num_others, int d, u32 tag) {
+    constexpr int AT_ONCE = SHARE > 1 ? within(1, SHARE - 1, 8) : within(1, LEAD_SPLITS, 8);
     const int lane = threadIdx.x & 31;
     const u64* const of_lane = partial + min(lane, num_others - 1) * Place::PARTIAL_STRIDE + DIM;
     Tagged<2> scores;
@@ -148,11 +42,11 @@ __device__ __forceinline__ Merged merge_splits(const Merged& own, const u64* par
 #pragma unroll 1
     for (int begin = 0; begin < num_others; begin += AT_ONCE) {
         Tagged<AT_ONCE> values;
-        const auto of_split = [&](int i) {
+        const auto of_unit = [&](int i) {
             return partial + min(begin + i, num_others - 1) * Place::PARTIAL_STRIDE + d;
         };
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) values.ask(i, of_split(i));
+        for (int i = 0; i < AT_ONCE; i++) values.ask(i, of_unit(i));
         if (begin == 0) {
             scores.wait(tag, [&](int i) { return of_lane + i; });
             __syncwarp();
@@ -162,7 +56,7 @@ __device__ __forceinline__ Merged merge_splits(const Merged& own, const u64* par
             all.weight = own.weight * shrink + warp_sum(factor * scores.value(1));
             all.value = own.value * shrink;
         }
-        values.wait(tag, of_split);
+        values.wait(tag, of_unit);
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) all.value += __shfl_sync(~0u, factor, begin + i) * values.value(i);
@@ -170,24 +64,29 @@ __device__ __forceinline__ Merged merge_splits(const Merged& own, const u64* par
     return all;
 }
 
-// The result of the held heads goes out, or to the block of the last split.
+// Leave what a unit found for one head to the team that has the last.
+__device__ __forceinline__ void put_partial(u64* partial, int part, const Merged& found, int d, u32 tag) {
+    u64* const to = partial + part * Place::PARTIAL_STRIDE;
+    if (d < 2) put_tagged(to + DIM + d, d ? found.weight : found.highest, tag);
+    put_tagged(to + d, found.value, tag);
+}
+
+// The result of the held heads goes out, or to the team that has the last unit.
 __device__ __forceinline__ void finish(
-    const Params& p, const Place& at, const Vectors& vectors, int layer, u32 tag, const Head& head, const float* sums,
-    int first
+    const Params& p, const Place& at, const Vectors& vectors, int layer, u32 tag, const Head& head, int first
 ) {
-    for (int i = threadIdx.x; i < HELD_HEADS * DIM; i += THREADS) {
+    for (int i = threadIdx.x % TEAM_THREADS; i < HELD_HEADS * DIM; i += TEAM_THREADS) {
         const int held = i / DIM, h = first + held, d = i % DIM;
         if (h >= GROUP) continue;
-        const Merged own = merge_warps(at, head, sums, held, h, d);
-        u64* const partial = at.partial(p, h);
+        const Merged cached = merge_warps(head, held, d);
+        u64* const partial = Place::partial(p, at.row, at.kv_head, h);
         if (!at.is_last()) {
-            u64* const to = partial + at.split * Place::PARTIAL_STRIDE;
-            if (d < 2) put_tagged(to + DIM + d, d ? own.weight : own.highest, tag);
-            put_tagged(to + d, own.value, tag);
+            put_partial(partial, at.part, cached, d, tag);
             continue;
         }
-        const bool is_alone = SHARE == 1 || at.num_splits == 1;
-        const Merged all = is_alone ? own : merge_splits(own, partial, at.num_splits - 1, d, tag);
+        const Merged own = merge_new(cached, head, h, d);
+        const bool is_alone = PARTS == 1 || at.num_others == 0;
+        const Merged all = is_alone ? own : merge_units(own, partial, at.num_others, d, tag);
         const float value = __fdividef(all.value, all.weight), next = __shfl_down_sync(~0u, value, 1);
         if (d % 2 == 0)
             vectors.put(Vectors::place<V_ATTENDED>(layer, at.row, (at.kv_head * GROUP + h) * DIM + d),
@@ -195,57 +94,82 @@ __device__ __forceinline__ void finish(
     }
 }
 
+// One unit of a row's own tokens.
 __device__ __forceinline__ void attend(
-    const Params& p, const Place& at, const Vectors& vectors, int layer, u32 tag, Turn& turn, Loaded& loaded,
-    Head& head, float* sums
+    const Params& p, const Place at, const Vectors& vectors, int layer, u32 tag, Head& head
 ) {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const int warp = warp_of_team(), lane = threadIdx.x & 31;
+    Loaded<BATCH> loaded;
+    loaded.load(p, at, layer, 0);  // before the projection is there
+    Turn turn(p, layer, at.position, warp == KEY_WARP);
+    sync_team();  // what was in shared memory is used
     prepare_heads(p, at, layer, tag, turn, head);
-    sync_workers();
+    sync_team();
     if (at.is_last())
-        for (int h = warp; h < GROUP; h += WARPS) {
+        for (int h = warp; h < GROUP; h += TEAM) {
             float sum = 0;
             for (int d = lane; d < DIM; d += 32) sum += head.q[h][d] * head.key[d];
             sum = warp_sum(sum);
             if (lane == 0) head.own[h] = sum;
         }
-    const int left = at.end - at.begin;
     for (int first = 0; first < GROUP; first += HELD_HEADS) {
         float q[HELD_HEADS][8];
-#pragma unroll
-        for (int h = 0; h < HELD_HEADS; h++)
-#pragma unroll
-            for (int d = 0; d < 8; d++) q[h][d] = head.q[min(first + h, GROUP - 1)][threadIdx.x % LANES * 8 + d];
-        Sums own;
+        take_queries(q, head, first, GROUP - 1);
+        Sums<HELD_HEADS> own;
         own.clear();
         if (first) loaded.load(p, at, layer, 0);
-#pragma unroll 1
-        for (int done = 0; done < left; done += CHUNK) {
-            const Loaded these = loaded;
-            if (done + CHUNK < left) loaded.load(p, at, layer, done / CHUNK + 1);
-            own.add(these, left - done, q);
-        }
+        own.add_all(p, at, layer, loaded, q);
         own.merge_lanes();
-        if (first) sync_workers();  // the sums of the heads before are used
-        own.store(head, sums);
-        sync_workers();
-        finish(p, at, vectors, layer, tag, head, sums, first);
+        if (first) sync_team();  // the sums of the heads before are used
+        own.store<0>(head);
+        sync_team();
+        finish(p, at, vectors, layer, tag, head, first);
     }
 }
 
-// All units of this block; cached keys and values of the first are under way before the projection is there.
-__device__ __forceinline__ void attention(
-    const Params& p, const Vectors& vectors, int layer, u32 tag, const Place& first, Head& head, float* sums
-) {
-    sync_workers();  // what was in shared memory is used
-    for (int unit = blockIdx.x; unit < ITEMS * SHARE; unit += PROGRAMS) {
-        Place at = first;
-        if (unit != blockIdx.x) at.find(p, unit);
-        if (at.split >= at.num_splits) continue;
-        Loaded loaded;
-        loaded.load(p, at, layer, 0);
-        Turn turn(p, layer, at.position);
-        if (unit != blockIdx.x) sync_workers();
-        attend(p, at, vectors, layer, tag, turn, loaded, head, sums);
+// Some queries' sums are in shared memory: leave them to the teams that have their rows' last units.
+__device__ __forceinline__ void leave_sums(const Params& p, const Place& at, u32 tag, const Head& head, int first) {
+    for (int i = threadIdx.x % TEAM_THREADS; i < STORED * DIM; i += TEAM_THREADS) {
+        const int stored = i / DIM, query = first + stored, d = i % DIM;
+        if (query >= at.num_queries) continue;
+        u64* const partial = Place::partial(p, at.row_of(query), at.kv_head, at.head_of(query));
+        put_partial(partial, at.part, merge_warps(head, stored, d), d, tag);
     }
+}
+
+// One unit of the lead of several rows.
+__device__ __forceinline__ void attend_lead(const Params& p, const Place at, int layer, u32 tag, Head& head) {
+    Loaded<LEAD_BATCH> loaded;
+    loaded.load(p, at, layer, 0);
+    sync_team();  // what was in shared memory is used
+    prepare_queries(p, at, layer, tag, head);
+    sync_team();
+    float q[LEAD_QUERIES][8];
+    take_queries(q, head, 0, LEAD_QUERIES - 1);
+    Sums<LEAD_QUERIES> sums;
+    sums.clear();
+    sums.add_all(p, at, layer, loaded, q);
+    sums.merge_lanes();
+    sums.store<0>(head);
+    sync_team();
+    leave_sums(p, at, tag, head, 0);
+    if (STORED >= LEAD_QUERIES) return;
+    sync_team();
+    sums.store<STORED>(head);
+    sync_team();
+    leave_sums(p, at, tag, head, STORED);
+}
+
+// All units of this team; cached keys and values of the first are under way before the projection is there.
+__device__ __forceinline__ void attention(
+    const Params& p, const Vectors& vectors, int layer, u32 tag, const Places& places, Head* heads
+) {
+    Head& head = heads[team()];
+    if (TEAMS > 1) sync_workers();  // the sums of products, in the same memory, are used
+    const int num_leads = HAS_LEADS ? places.num_leads : 0;
+#pragma unroll 1
+    for (int i = 0; i < num_leads; i++) attend_lead(p, places.all[i], layer, tag, head);
+#pragma unroll 1
+    for (int i = num_leads; i < num_leads + MOST_PLACES - MOST_LEADS; i++)
+        if (places.all[i].is_there()) attend(p, places.all[i], vectors, layer, tag, head);
 }

@@ -1,8 +1,8 @@
 // What all parts of the decode step share: constants of the model and small helpers.
 //
 // The compiler is given ROWS (1, 2, 4 or 8), COPIES (of what blocks hand each other, see exchange.cuh), PROGRAMS
-// (thread blocks, one for each multiprocessor), DEPTH (stages of the queue of weights), HIDDEN, INTER, VOCAB, LAYERS,
-// HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM and HAS_BIAS. Weights are bfloat16.
+// (thread blocks, one for each multiprocessor), DEPTH (stages of the queue of weights), SUMS_BYTES (of shared memory
+// behind it), HIDDEN, INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM and HAS_BIAS. Weights are bfloat16.
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;  // that work; one more warp brings the weights
 constexpr int MAX_ROWS = 8;
@@ -15,6 +15,7 @@ struct Params {  // 8 bytes a field, filled by FusedStep in Python in this order
     const int* ids;
     const int* positions;
     const int* tables;
+    const int* leads;  // (2, rows): tokens that a row shares, whole pages; the first row of those that share them
     const u16* embed;
     const u16* w_qkv;
     const u16* b_qkv;
@@ -71,5 +72,5 @@ __device__ __forceinline__ float warp_max(float value) {
 
 __device__ __forceinline__ void sync_workers() {
     __syncwarp();
-    sync_some<THREADS>();
+    sync_some<THREADS>(1);
 }

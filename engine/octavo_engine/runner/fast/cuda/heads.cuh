@@ -1,58 +1,18 @@
-// The first half of attention: what a block works on, and the heads of the new token on their way from the projection
-// into shared memory and the cache. See attention.cuh for the whole.
+// The first half of attention: the heads of the new token on their way from the projection into shared memory and the
+// cache. See attention.cuh for the whole.
 
-constexpr int MAX_SPLITS = 16;
-constexpr int LANES = DIM / 8;                // that share a token
-constexpr int TOKENS = 32 / LANES;            // a warp takes at once
-constexpr int HELD_HEADS = GROUP < 4 ? GROUP : 4;
-constexpr int BATCH = HELD_HEADS == 1 ? 8 : 4; // times TOKENS a warp has under way: what the registers hold
-constexpr int STRIDE = TOKENS * WARPS, CHUNK = BATCH * STRIDE;  // a split is a multiple of CHUNK tokens
-constexpr int ITEMS = ROWS * KV_HEADS;
-constexpr int SHARE =  // most splits of an item
-    PROGRAMS / ITEMS < 1 ? 1 : PROGRAMS / ITEMS < MAX_SPLITS ? PROGRAMS / ITEMS : MAX_SPLITS;
-static_assert(PAGE % CHUNK == 0, "what a block takes at once lies in one page");
+constexpr int QUERIES = HAS_LEADS && GROUP < LEAD_QUERIES ? LEAD_QUERIES : GROUP;  // of a unit
+constexpr int STORED = HELD_HEADS > 2 ? HELD_HEADS : 2;  // whose sums the warps of a team show each other at a time
 constexpr float NEVER = -1e30f;
 
-struct Head {  // in shared memory
-    float q[GROUP][DIM];
+struct Head {  // of one team, in shared memory
+    float q[QUERIES][DIM];
     float key[DIM], value[DIM];
-    float own[GROUP];                         // scores of the new token
-    float highest[WARPS][HELD_HEADS], weight[WARPS][HELD_HEADS];
+    float own[GROUP];  // scores of the new token
+    float highest[TEAM][STORED], weight[TEAM][STORED];
+    float sums[TEAM][STORED][DIM];
 };
-
-struct Place {  // of one unit of work
-    const int* table;
-    u64 slot_of_first;  // token, in layer 0
-    int row, kv_head, split, num_splits, position, begin, end;
-
-    __device__ void find(const Params& p, int unit) {
-        const int item = unit % ITEMS;
-        split = unit / ITEMS;
-        row = item / KV_HEADS;
-        kv_head = item % KV_HEADS;
-        position = p.positions[row];
-        table = p.tables + row * p.table_width;
-        const int length = ceil_div(ceil_div(position, SHARE), CHUNK) * CHUNK;
-        num_splits = position ? ceil_div(position, length) : 1;
-        begin = split * length;
-        end = min(position, begin + length);
-        slot_of_first = begin < end ? slot(p, 0, begin) : 0;
-    }
-
-    // The last split also takes the new token, and merges the others.
-    __device__ __forceinline__ bool is_last() const { return split == num_splits - 1; }
-
-    __device__ __forceinline__ u64 slot(const Params& p, int layer, u32 token) const {
-        const u64 page = __ldg(table + token / PAGE);
-        return page * p.page_stride + layer * p.layer_stride + ((token % PAGE) * KV_HEADS + kv_head) * DIM;
-    }
-
-    // Of one head of this item in split 0; the next split's is so far away.
-    __device__ __forceinline__ u64* partial(const Params& p, int h) const {
-        return p.partial + ((row * KV_HEADS + kv_head) * SHARE * GROUP + h) * (DIM + 2);
-    }
-    static constexpr int PARTIAL_STRIDE = GROUP * (DIM + 2);
-};
+static_assert(TEAMS * sizeof(Head) <= SUMS_BYTES, "they lie where the sums of products are at other times");
 
 // What a warp needs to turn a head (norm and rotary embedding), loaded ahead. Lanes hold dimensions lane + 32 i.
 struct Turn {
@@ -60,9 +20,9 @@ struct Turn {
     float cos[N], sin[N], weights[N];
     Tagged<N> numbers;
 
-    __device__ __forceinline__ Turn(const Params& p, int layer, int position) {
+    __device__ __forceinline__ Turn(const Params& p, int layer, int position, bool is_key) {
         const int lane = threadIdx.x & 31;
-        const u16* norm = (threadIdx.x >> 5 == WARPS - 2 ? p.k_norm : p.q_norm) + layer * DIM;
+        const u16* norm = (is_key ? p.k_norm : p.q_norm) + layer * DIM;
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const int d = lane + 32 * i;
@@ -103,14 +63,16 @@ struct Turn {
     }
 };
 
-// Queries of the group, and the new token's key and value, into shared memory; the latter into the cache as well.
+constexpr int KEY_WARP = TEAM - 2, VALUE_WARP = TEAM - 1;  // of a team; the others turn queries
+
+// Queries of a row, and the new token's key and value, into shared memory; the latter into the cache as well.
 __device__ __forceinline__ void prepare_heads(
     const Params& p, const Place& at, int layer, u32 tag, Turn& turn, Head& head
 ) {
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const int lane = threadIdx.x & 31, warp = warp_of_team();
     const u64* qkv = p.qkv + at.row * QKV;
     u16* cached = at.is_last() ? p.cache + at.slot(p, layer, at.position) : nullptr;
-    if (warp == WARPS - 1 && at.is_last()) {
+    if (warp == VALUE_WARP && at.is_last()) {
         turn.wait(qkv + (HEADS + KV_HEADS + at.kv_head) * DIM, tag);
         for (int i = 0; i < Turn::N; i++) {
             const u16 value = from_float(turn.numbers.value(i));
@@ -118,15 +80,25 @@ __device__ __forceinline__ void prepare_heads(
             cached[p.value_offset + lane + 32 * i] = value;
         }
     }
-    if (warp == WARPS - 2 && at.is_last()) {
+    if (warp == KEY_WARP && at.is_last()) {
         turn.wait(qkv + (HEADS + at.kv_head) * DIM, tag);
         turn.apply(p.eps, 1, true, head.key);
         __syncwarp();
         for (int d = lane; d < DIM; d += 32) cached[d] = from_float(head.key[d]);
     }
-    if (warp >= WARPS - 2) return;
-    for (int h = warp; h < GROUP; h += WARPS - 2) {
+    if (warp >= KEY_WARP) return;
+    for (int h = warp; h < GROUP; h += KEY_WARP) {
         turn.wait(qkv + (at.kv_head * GROUP + h) * DIM, tag);
         turn.apply(p.eps, (float)p.scale * LOG2E, false, head.q[h]);
+    }
+}
+
+// Queries of several rows. Where there are fewer than a unit may have, the last is there again and counts nothing.
+__device__ __forceinline__ void prepare_queries(const Params& p, const Place& at, int layer, u32 tag, Head& head) {
+    for (int i = warp_of_team(); i < LEAD_QUERIES; i += TEAM) {
+        const int own = min(i, at.num_queries - 1), row = at.row_of(own);
+        Turn turn(p, layer, p.positions[row], false);
+        turn.wait(p.qkv + row * QKV + (at.kv_head * GROUP + at.head_of(own)) * DIM, tag);
+        turn.apply(p.eps, (float)p.scale * LOG2E, false, head.q[i]);
     }
 }

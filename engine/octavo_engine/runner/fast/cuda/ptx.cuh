@@ -110,10 +110,10 @@ __device__ __forceinline__ void multiply(float (&d)[4], const uint4& a, u32 b0, 
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 
-// A barrier of so many threads of the block, in whole warps.
+// A barrier, one of fifteen, of so many threads of the block, in whole warps.
 template <int COUNT>
-__device__ __forceinline__ void sync_some() {
-    asm volatile("bar.sync 1, %0;" :: "n"(COUNT) : "memory");
+__device__ __forceinline__ void sync_some(int number) {
+    asm volatile("bar.sync %0, %1;" :: "r"(number), "n"(COUNT) : "memory");
 }
 
 // A whole group of four warps gives registers back, or takes more, so that each thread has so many.

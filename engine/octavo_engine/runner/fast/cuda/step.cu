@@ -6,8 +6,7 @@
 
 struct Memory {
     u64 barriers[2 * DEPTH];
-    Head head;
-    Place place;  // this block's first unit of attention
+    Places places[TEAMS];
     float factors[MAX_ROWS];
     float squares[WARPS][MAX_ROWS];
 };
@@ -153,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1) step(const __grid
     u64* const after_mlp = p.squares + ROWS * PROGRAMS;
     u32 tag = epoch * (LAYERS + 1);
     int first = blockIdx.x;
-    if (threadIdx.x == 0) memory.place.find(p, blockIdx.x);  // seen after the first phase
+    if (threadIdx.x % TEAM_THREADS == 0) memory.places[team()].find(p, team());
 
 #pragma unroll 1
     for (int layer = 0; layer < LAYERS; layer++, tag++) {
@@ -171,7 +170,8 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1) step(const __grid
                 });
         }
         leave<P_QKV>(first);
-        attention(p, vectors, layer, tag, memory.place, memory.head, reduced);
+        if (layer == 0) sync_workers();  // the places are found
+        attention(p, vectors, layer, tag, memory.places[team()], (Head*)reduced);
         project_to_stream<P_OUT, V_MIDDLE>(
             p, queue, vectors, memory, reduced, vectors.at<V_ATTENDED>(layer),
             p.norms + (2 * wide + 1) * HIDDEN, layer, after_attention, tag);
