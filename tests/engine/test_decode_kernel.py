@@ -51,6 +51,10 @@ CASES = {
         hidden=72, intermediate=96, heads=1, kv_heads=1, dim=64, has_extras=True,
         num_programs=32, depth=3, positions=[3900, 1700], groups=[(2, 6)],
     ),
+    "eight rows, three steps of columns, odd numbers of stages in many rounds": Case(
+        hidden=2056, intermediate=120, heads=3, kv_heads=1, dim=64, has_extras=False,
+        num_programs=3, depth=9, positions=[0, 1, 2, 130, 250, 256, 300, 40], layers=1,
+    ),
     "eight rows in two groups and one alone, two teams in a block": Case(
         hidden=64, intermediate=64, heads=4, kv_heads=4, dim=128, has_extras=True,
         num_programs=11, depth=3, positions=[300, 256, 511, 20, 700, 600, 513, 512],

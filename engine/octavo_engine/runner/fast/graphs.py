@@ -20,8 +20,8 @@ class DecodeGraph:
     `inputs` is one int32 buffer, filled by one transfer: ids, positions, replied tokens and steps done, (rows,) each,
     then the tables, (rows, width); with `fused` the leads that it wants; with a `shared_width` what SharedRows wants,
     in tables of that width, and the rows' own begin after the shared blocks. Each replay appends its ids to `out` and
-    moves ids and positions on. Rows that are not in use write to the scratch block, which no sequence has. With `fused`, the
-    logits come of one kernel, else of `forward_rows`.
+    moves ids and positions on. Rows that are not in use write to the scratch block, which no sequence has. With
+    `fused`, the logits come of one kernel, else of `forward_rows`.
     """
 
     def __init__(

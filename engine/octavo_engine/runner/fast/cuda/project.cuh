@@ -1,20 +1,23 @@
 // The matrix products. The warps share out the columns of a stage, and the tensor cores multiply the 8 rows of a tile
-// with the rows of inputs. Their products are of 16 rows by 8 columns: rows 8 to 15 are the same features again, for 16
-// further columns of the matrix. Of up to 4 rows of inputs, columns 4 to 7 are the same rows for those, so that two
-// quarters of a product count; of 8 rows, there are two products, of which a half each counts.
+// with the rows of inputs. Their products are of 16 rows by 8 columns. Of 8 rows of inputs, rows 8 to 15 are those of
+// the next stage of the round, if there is one. Of up to 4, they are the same features again, for 16 further columns of
+// the matrix, and columns 4 to 7 are the same rows of inputs for those, so that two quarters of a product count.
 
 constexpr int UNIT = SEGMENT / WARPS;  // columns of a stage for each warp
 constexpr int PIECES = UNIT / 32;      // of inputs, WORDS each, that a thread holds of them
 constexpr bool IS_NARROW = ROWS <= 4;
 constexpr int WORDS = IS_NARROW ? 2 : 4;
 constexpr int AHEAD = 2;               // stages whose weights are in registers before their turn
+constexpr int TOGETHER = IS_NARROW ? 1 : 2;  // stages in one product
+constexpr int CHAINS = IS_NARROW ? 2 : 1;    // sums of one product, which do not wait for each other
+constexpr int SPILLED = 6;             // stages whose sums the warps show each other at a time
 
 template <int PHASE>
 struct Shape {
     static constexpr int K = columns_of(PHASE), PARTS = parts_of(PHASE), TILES = span_of(PHASE), SPAN = TILES * PARTS;
-    static constexpr int STEPS = steps_of(PHASE), ROUNDS = rounds_of(PHASE);
+    static constexpr int STEPS = steps_of(PHASE), ROUNDS = rounds_of(PHASE), PRODUCTS = ceil_div(SPAN, TOGETHER);
     static constexpr bool HOLDS_ALL = STEPS * SPAN <= 8;  // of the inputs, in registers; else the code is too long
-    static constexpr int HELD = HOLDS_ALL ? STEPS : SPAN <= 2 ? 4 : 2;
+    static constexpr int HELD = HOLDS_ALL ? STEPS : SPAN <= 2 ? 4 : SPAN <= 6 ? 2 : 1;
 };
 
 // This warp's inputs of one step. Four lanes share a row; the words of lane t are columns 2t, 2t + 8, 2t + 16 and
@@ -92,19 +95,31 @@ __device__ __forceinline__ void cut(uint4& a, int column) {
     if (column + 24 >= K) a.w = 0;
 }
 
-// One stage of a tile. Two sums do not wait for each other. Of 8 rows, columns 0 to 15 of each 32 count in the first 8
-// rows of sums[0], the others in the last of sums[1].
+// One stage of a tile, of few rows.
 template <int PHASE>
 __device__ __forceinline__ void multiply_stage(
-    float (&sums)[2][4], uint4 (&a)[4], const Inputs<PHASE>& in, int step
+    float (&sums)[CHAINS][4], uint4 (&a)[4], const Inputs<PHASE>& in, int step
 ) {
     if (columns_of(PHASE) % SEGMENT && in.column(step, 0) >= columns_of(PHASE)) return;
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
-        const u32 (&b)[WORDS] = in.words[i];
         cut<PHASE>(a[i], in.column(step, i));
-        multiply(sums[IS_NARROW ? i % 2 : 0], a[i], b[0], b[1]);
-        if (!IS_NARROW) multiply(sums[1], a[i], b[WORDS - 2], b[WORDS - 1]);
+        multiply(sums[i % CHAINS], a[i], in.words[i][0], in.words[i][1]);
+    }
+}
+
+// Two stages of the same columns, of 8 rows.
+template <int PHASE>
+__device__ __forceinline__ void multiply_stages(
+    float (&sums)[4], uint4 (&a)[4], uint4 (&b)[4], const Inputs<PHASE>& in, int step
+) {
+    if (columns_of(PHASE) % SEGMENT && in.column(step, 0) >= columns_of(PHASE)) return;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        cut<PHASE>(a[i], in.column(step, i));
+        cut<PHASE>(b[i], in.column(step, i));
+        multiply(sums, uint4{a[i].x, b[i].x, a[i].z, b[i].z}, in.words[i][0], in.words[i][1]);
+        multiply(sums, uint4{a[i].y, b[i].y, a[i].w, b[i].w}, in.words[i][WORDS - 2], in.words[i][WORDS - 1]);
     }
 }
 
@@ -117,19 +132,28 @@ __device__ __forceinline__ int own_feature() { return threadIdx.x / ROWS; }
 // The same number of the neighbouring feature, for an even one.
 __device__ __forceinline__ float of_neighbour(float value) { return __shfl_xor_sync(~0u, value, ROWS); }
 
-// The sums of this warp, for the others to add up: (stages of a round, warps, features, rows).
-__device__ __forceinline__ void spill(const float (&sums)[2][4], float* reduced) {
+// The sums of this warp, for the others to add up: (stages, warps, features, rows).
+__device__ __forceinline__ void spill(float low, float high, float* reduced, int stage) {
     const int lane = threadIdx.x & 31, row = 2 * (lane & 3);
-    float low = sums[0][0], high = sums[0][1], more_low = sums[1][2], more_high = sums[1][3];
-    if (IS_NARROW) {
-        low += sums[1][0];
-        high += sums[1][1];
-        more_low = __shfl_down_sync(~0u, more_low + sums[0][2], 2);
-        more_high = __shfl_down_sync(~0u, more_high + sums[0][3], 2);
-    }
     if (row >= ROWS) return;
-    float* to = reduced + (threadIdx.x >> 5) * 64 + (lane >> 2) * MAX_ROWS + row;
-    *(float2*)to = float2{low + more_low, high + more_high};
+    float* to = reduced + (stage * WARPS + (threadIdx.x >> 5)) * 64 + (lane >> 2) * MAX_ROWS + row;
+    *(float2*)to = float2{low, high};
+}
+
+// Those of some stages, of which there are COUNT in this round, from the first of `reduced` on.
+template <int FIRST, int COUNT, int PRODUCTS>
+__device__ __forceinline__ void spill_some(const float (&sums)[PRODUCTS][CHAINS][4], float* reduced) {
+#pragma unroll
+    for (int i = FIRST; i < FIRST + SPILLED && i < COUNT; i++) {
+        const float (&own)[CHAINS][4] = sums[i / TOGETHER], (&other)[4] = own[CHAINS - 1];
+        if (IS_NARROW) {
+            const float low = __shfl_down_sync(~0u, own[0][2] + other[2], 2);
+            const float high = __shfl_down_sync(~0u, own[0][3] + other[3], 2);
+            spill(own[0][0] + other[0] + low, own[0][1] + other[1] + high, reduced, i - FIRST);
+        } else {
+            spill(own[0][i % 2 * 2], own[0][i % 2 * 2 + 1], reduced, i - FIRST);
+        }
+    }
 }
 
 __device__ __forceinline__ float add_up(const float* reduced) {
@@ -139,49 +163,64 @@ __device__ __forceinline__ float add_up(const float* reduced) {
     return total;
 }
 
+// The inputs of a later step, or of one of the next round's first.
+template <int PHASE>
+__device__ __forceinline__ void ask_next(Inputs<PHASE>& in, const u16* x, int step, int wrapped, int round) {
+    const bool is_of_round = step < Shape<PHASE>::STEPS;
+    in.ask(x, is_of_round ? step : wrapped, is_of_round || round + 1 < Shape<PHASE>::ROUNDS);
+}
+
 // All stages of one round; `arrived` is called when the first inputs of the first round are there. A warp takes stages
 // LEAD ahead of those that it multiplies, and gives one back when it has taken the next.
 template <int PHASE, typename Arrived>
 __device__ __forceinline__ void multiply_round(
-    Queue& queue, const u16* x, Inputs<PHASE> (&inputs)[Shape<PHASE>::HELD], float (&sums)[Shape<PHASE>::SPAN][2][4],
-    int round, Arrived arrived
+    Queue& queue, const u16* x, Inputs<PHASE> (&inputs)[Shape<PHASE>::HELD],
+    float (&sums)[Shape<PHASE>::PRODUCTS][CHAINS][4], int round, Arrived arrived
 ) {
     using S = Shape<PHASE>;
     constexpr int SPAN = S::SPAN, HELD = S::HELD, STEPS = S::STEPS, TOTAL = HELD * SPAN;
-    constexpr int LEAD = AHEAD < TOTAL ? AHEAD : TOTAL;
+    constexpr int LEAD = AHEAD < TOTAL ? AHEAD : TOTAL, TAKEN = LEAD + TOGETHER;
     const u32 offset = offset_in_stage();
 #pragma unroll 1
     for (int begin = 0; begin < STEPS; begin += HELD) {
-        uint4 weights[LEAD + 1][4];
+        uint4 weights[TAKEN][4];
+        Inputs<PHASE> now;
         u32 taken = 0;
 #pragma unroll
         for (int s = -LEAD; s < TOTAL; s++) {
             const int coming = s + LEAD;
             if (coming < TOTAL && (STEPS % HELD == 0 || begin + coming / SPAN < STEPS)) {
-                const u32 next = queue.take(weights[coming % (LEAD + 1)], offset);
-                if (coming) queue.release(taken, weights[(coming - 1) % (LEAD + 1)]);
+                const u32 next = queue.take(weights[coming % TAKEN], offset);
+                if (coming) queue.release(taken, weights[(coming - 1) % TAKEN]);
                 taken = next;
                 if (coming == TOTAL - 1 || (STEPS % HELD && begin + (coming + 1) / SPAN >= STEPS))
-                    queue.release(taken, weights[coming % (LEAD + 1)]);
+                    queue.release(taken, weights[coming % TAKEN]);
             }
             if (s < 0 || (STEPS % HELD && begin + s / SPAN >= STEPS)) continue;
-            if (s % SPAN == 0) inputs[s / SPAN].wait(x, begin + s / SPAN);
+            const int stage = s % SPAN, step = begin + s / SPAN;
+            if (stage == 0) inputs[s / SPAN].wait(x, step);
             if (s == 0 && begin == 0 && round == 0) arrived();
-            multiply_stage<PHASE>(sums[s % SPAN], weights[s % (LEAD + 1)], inputs[s / SPAN], begin + s / SPAN);
-            if (!S::HOLDS_ALL && s % SPAN == SPAN - 1) {  // the next inputs for this place
-                const int step = begin + s / SPAN + HELD;
-                const int wrapped = step < STEPS ? step : s / SPAN;
-                inputs[s / SPAN].ask(x, wrapped, step < STEPS || round + 1 < S::ROUNDS);
+            if (HELD == 1 && stage == 0) now = inputs[0];
+            const Inputs<PHASE>& in = HELD == 1 ? now : inputs[s / SPAN];
+            if (!S::HOLDS_ALL && HELD == 1 && stage == 0) ask_next(inputs[0], x, step + 1, 0, round);
+            if (IS_NARROW) {
+                multiply_stage<PHASE>(sums[stage], weights[s % TAKEN], in, step);
+            } else if (stage % 2 || stage == SPAN - 1) {
+                uint4 (&before)[4] = weights[(stage % 2 ? s - 1 : s) % TAKEN];
+                multiply_stages<PHASE>(sums[stage / TOGETHER][0], before, weights[s % TAKEN], in, step);
             }
+            if (!S::HOLDS_ALL && HELD > 1 && stage == SPAN - 1)
+                ask_next(inputs[s / SPAN], x, step + HELD, s / SPAN, round);
         }
     }
 }
 
-// This thread's outputs of one round, of the sums in `reduced`.
-template <int PHASE, typename Use>
+// This thread's outputs of the tiles from FIRST on whose sums are in `reduced`.
+template <int PHASE, int FIRST, typename Use>
 __device__ __forceinline__ void hand_out(const float* reduced, int first, int round, Use use) {
     using S = Shape<PHASE>;
-    constexpr int OUTPUTS = S::TILES * 8;
+    constexpr int MOST = SPILLED / S::PARTS, TILES = S::TILES - FIRST < MOST ? S::TILES - FIRST : MOST;
+    constexpr int OUTPUTS = TILES * 8;
 #pragma unroll
     for (int begin = 0; begin < OUTPUTS; begin += STRIDE_OF_FEATURES) {
         const int place = begin + own_feature();
@@ -190,9 +229,23 @@ __device__ __forceinline__ void hand_out(const float* reduced, int first, int ro
         const int tile = is_there ? place / 8 : 0;
         const float* from = reduced + tile * S::PARTS * WARPS * 64 + place % 8 * MAX_ROWS + own_row();
         const float sum = add_up(from), up = S::PARTS == 2 ? add_up(from + WARPS * 64) : 0;
-        const int column = (first + (round * S::TILES + tile) * PROGRAMS) * 8 + place % 8;
+        const int column = (first + (round * S::TILES + FIRST + tile) * PROGRAMS) * 8 + place % 8;
         use(is_there ? column : outputs_of(PHASE), sum, up);
     }
+}
+
+// The sums of all warps, from the tile FIRST on, and what comes of them.
+template <int PHASE, int FIRST, typename Use>
+__device__ __forceinline__ void reduce(
+    const float (&sums)[Shape<PHASE>::PRODUCTS][CHAINS][4], float* reduced, int first, int round, Use use
+) {
+    using S = Shape<PHASE>;
+    if (FIRST) sync_workers();  // what was in `reduced` is used
+    spill_some<FIRST * S::PARTS, S::SPAN>(sums, reduced);
+    sync_workers();
+    hand_out<PHASE, FIRST>(reduced, first, round, use);
+    constexpr int NEXT = FIRST + SPILLED / S::PARTS;
+    if constexpr (NEXT < S::TILES) reduce<PHASE, NEXT>(sums, reduced, first, round, use);
 }
 
 // One phase: this block's tiles of its matrix times the rows of x. `arrived` is called once when the first inputs are
@@ -209,13 +262,10 @@ __device__ __forceinline__ void project(
     for (int i = 0; i < S::HELD; i++) inputs[i].ask(x, i, true);
 #pragma unroll 1
     for (int round = 0; round < S::ROUNDS; round++) {
-        float sums[S::SPAN][2][4] = {};
+        float sums[S::PRODUCTS][CHAINS][4] = {};
         multiply_round<PHASE>(queue, x, inputs, sums, round, arrived);
         sync_workers();  // what was in `reduced` is used
         if (!round) prepare();
-#pragma unroll
-        for (int j = 0; j < S::SPAN; j++) spill(sums[j], reduced + j * WARPS * 64);
-        sync_workers();
-        hand_out<PHASE>(reduced, first, round, use);
+        reduce<PHASE, 0>(sums, reduced, first, round, use);
     }
 }

@@ -10,7 +10,7 @@ constexpr int SEGMENT = 1024;
 constexpr int PITCH = 2 * SEGMENT + 16;  // bytes from row to row, so that eight rows of 16 bytes lie in all banks
 constexpr int STAGE = 8 * PITCH;
 constexpr int IN_FLIGHT = DEPTH < 3 ? DEPTH : 3;  // stages asked for and not yet there, see Queue::put
-constexpr int ROUND = 6;                 // most stages of the same columns that a block works on at once
+constexpr int ROUND = ROWS <= 4 ? 6 : 12;  // most stages of the same columns that a block works on at once
 
 enum Phase { P_QKV, P_OUT, P_GATE, P_DOWN, P_HEAD };
 
