@@ -23,7 +23,7 @@ OPTIONS = [
     "-std=c++17", "-O1", "-g1", "-w", "-pthread", "-fno-strict-aliasing",
     "-fsanitize=address,bounds,alignment", "-fno-sanitize-recover=all",
 ]  # fmt: skip
-NUM_POINTERS = 24
+NUM_POINTERS = 25
 """Of Params, which begins with them."""
 SETTINGS = {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
 """The first asks for rights that containers have not, the second takes its time."""
@@ -82,7 +82,7 @@ class EmulatedStep:
     """
 
     def __init__(
-        self, w: FastWeights, cache: KVCache, num_rows: int, num_programs: int, depth: int, folder: Path
+        self, w: FastWeights, cache: KVCache, num_rows: int, num_programs: int, depth: int, folder: Path, profile: bool
     ) -> None:
         with pytest.MonkeyPatch.context() as patch:
             modules: list[EmulatedModule] = []
@@ -100,9 +100,10 @@ class EmulatedStep:
             patch.setattr(torch.cuda, "set_device", lambda *_: None)
             patch.setattr(step, "CudaModule", compiled)
             patch.setattr(step, "NUM_ROWS", (num_rows,))
-            kernels = StepKernels(w, cache.block_size)
+            kernels = StepKernels(w, cache.block_size, profile=profile)
         self._module, self._cache = modules[0], cache
         self._fused = FusedStep(w, cache, kernels, num_rows)
+        self.clocks = self._fused.clocks
 
     def __call__(
         self, ids: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor, leads: torch.Tensor, seed: int = 0

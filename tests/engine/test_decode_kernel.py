@@ -30,6 +30,7 @@ class Case:
     depth: int
     positions: list[int]
     groups: list[tuple[int, int]] = field(default_factory=list)  # neighbours, and blocks that they begin with together
+    profile: bool = False
     num_steps: int = 2
     layers: int = 2
 
@@ -58,7 +59,7 @@ CASES = {
     "eight rows in two groups and one alone, two teams in a block": Case(
         hidden=64, intermediate=64, heads=4, kv_heads=4, dim=128, has_extras=True,
         num_programs=11, depth=3, positions=[300, 256, 511, 20, 700, 600, 513, 512],
-        groups=[(3, 1), (1, 0), (4, 2)], layers=1,
+        groups=[(3, 1), (1, 0), (4, 2)], layers=1, profile=True,
     ),
 }  # fmt: skip
 
@@ -81,7 +82,7 @@ class Trial:
         )
         self.expected_cache.data.normal_()
         self.cache.data.copy_(self.expected_cache.data)
-        self.step = EmulatedStep(self.w, self.cache, num_rows, case.num_programs, case.depth, folder)
+        self.step = EmulatedStep(self.w, self.cache, num_rows, case.num_programs, case.depth, folder, case.profile)
 
     def share(self, tables: torch.Tensor) -> torch.Tensor:
         """Let the rows of each group begin with the same blocks; what FusedStep wants to know of it."""
@@ -118,3 +119,4 @@ def test_the_kernel_computes_what_torch_does(name: str, tmp_path: Path) -> None:
         of_logits, of_cache = trial.largest_errors(seed)
         assert of_logits <= LARGEST_ERROR
         assert of_cache <= 0.01
+    assert bool((trial.step.clocks.sum(0) > 0).all()) == trial.case.profile

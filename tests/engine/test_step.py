@@ -68,7 +68,7 @@ def test_a_queue_of_less_than_two_stages_is_refused(monkeypatch: pytest.MonkeyPa
 def test_python_and_the_sources_agree_on_their_constants() -> None:
     text = "\n".join(file.read_text() for file in step.FILES)
     constants = dict(re.findall(r"\b([A-Z_]+) = (\d+)[,;]", text))
-    names = "MAX_ROWS", "MAX_SPLITS", "MAX_LEAD_SPLITS", "LEAD_QUERIES", "WARPS", "ROUND", "SEGMENT"
+    names = "MAX_ROWS", "MAX_SPLITS", "MAX_LEAD_SPLITS", "LEAD_QUERIES", "WARPS", "SPILLED", "SEGMENT"
     ours = {name: getattr(step_layout, name) for name in names}
     assert {name: int(constants[name]) for name in ours} == ours
 

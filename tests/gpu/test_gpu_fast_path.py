@@ -74,3 +74,14 @@ def test_a_fused_step_that_lies_is_not_taken_and_nobody_sees_it(monkeypatch: pyt
     assert fused_rows(other) == []
     monkeypatch.undo()
     assert_same(run(other, only=prompt(300))["only"], run(honest, only=prompt(300))["only"])
+
+
+def test_the_fused_step_tells_where_its_time_goes() -> None:
+    runner = make_engine("Qwen3Config")._runner
+    assert isinstance(runner, FastRunner)
+    if not runner._fused:
+        pytest.skip("the fused step needs Hopper or newer")
+    costs = runner.profile(num_rows=4, context=600, shared=512)
+    workers = sum(microseconds for cost, microseconds in costs.items() if cost != "step" and "feed" not in cost)
+    assert workers == pytest.approx(costs["step"])
+    assert all(microseconds > 0 for microseconds in costs.values()), costs

@@ -47,6 +47,18 @@ T __ldg(const T* from) {
     return *from;
 }
 
+template <typename T>
+T atomicAdd(T* to, T value) {
+    const T before = *to;
+    *to += value;
+    return before;
+}
+
+inline unsigned long long clock64() {
+    static thread_local unsigned long long clock;
+    return ++clock;
+}
+
 inline void __syncthreads() {
     meet(block->all, blockDim.x, "__syncthreads");
     maybe_hold_back();

@@ -10,6 +10,7 @@ thread_local __align__(128) char memory_of_queue[256 << 10];
 #include "ptx.cuh"
 
 #include "common.cuh"
+#include "clocks.cuh"
 #include "exchange.cuh"
 #include "weights.cuh"
 #include "project.cuh"

@@ -17,6 +17,7 @@ from octavo_engine.runner.fast.graphs import DecodeGraph, PromptGraph
 from octavo_engine.runner.fast.long_prompt import LongPrompt
 from octavo_engine.runner.fast.sharing import FUSED_WORTH_BYTES, WORTH_BYTES, Sharing, find_sharing
 from octavo_engine.runner.fast.step import NUM_ROWS
+from octavo_engine.runner.fast.step_profile import step_profile
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.filters import RowParams, draw
 from octavo_engine.runner.flash import attend_paged, cumulative, padded, rows_of
@@ -96,6 +97,10 @@ class FastRunner:
         end.record()
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1000 / num_steps
+
+    def profile(self, num_rows: int, context: int, shared: int = 0) -> dict[str, float]:
+        """See step_profile; no sequence may hold a block."""
+        return step_profile(self._weights, self._cache, num_rows, context, shared)
 
     @tells_when_full
     @torch.inference_mode()

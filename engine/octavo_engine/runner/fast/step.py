@@ -9,20 +9,22 @@ from typing import Any
 import torch
 
 from octavo_engine.runner.fast.cuda_module import CudaModule, CudaModuleError
-from octavo_engine.runner.fast.step_layout import MAX_ROWS, MIN_DEPTH, STAGE_BYTES, WARPS, StepLayout
+from octavo_engine.runner.fast.step_layout import MAX_ROWS, MIN_DEPTH, STAGE_BYTES, STATIC_BYTES, WARPS, StepLayout
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
 FOLDER = Path(__file__).parent / "cuda"
 NAMES = (
-    "ptx.cuh", "common.cuh", "exchange.cuh", "weights.cuh", "project.cuh", "places.cuh", "heads.cuh", "sums.cuh",
-    "attention.cuh", "step.cu",
+    "ptx.cuh", "common.cuh", "clocks.cuh", "exchange.cuh", "weights.cuh", "project.cuh", "places.cuh", "heads.cuh",
+    "sums.cuh", "attention.cuh", "step.cu",
 )  # fmt: skip
 FILES = [FOLDER / name for name in NAMES]
 NUM_ROWS = (1, 2, 4, MAX_ROWS)
 NUM_THREADS = 32 * (WARPS + 4)
 MAX_GROUP = 16
 """Query heads of a KV head, for which shared memory has room."""
+NUM_COSTS = 21
+"""Kinds of work whose clocks are counted, see clocks.cuh."""
 OLDEST_CAPABILITY = (9, 0)
 """Of Hopper, the first with bulk copies into shared memory."""
 
@@ -54,7 +56,7 @@ class StepKernels:
     Raises CudaModuleError where they cannot be compiled or have too little room.
     """
 
-    def __init__(self, w: FastWeights, block_size: int) -> None:
+    def __init__(self, w: FastWeights, block_size: int, *, profile: bool = False) -> None:
         device: Any = torch.cuda.get_device_properties(w.qkv.device)
         self.num_programs: int = device.multi_processor_count
         room: int = device.shared_memory_per_block_optin
@@ -66,6 +68,7 @@ class StepKernels:
             "PROGRAMS": self.num_programs, "HIDDEN": w.hidden, "INTER": w.intermediate, "VOCAB": len(w.head),
             "LAYERS": w.num_layers, "HEADS": w.num_heads, "KV_HEADS": w.num_kv_heads, "DIM": w.head_dim,
             "PAGE": block_size, "HAS_HEAD_NORM": int(w.q_norm is not None), "HAS_BIAS": int(w.qkv_bias is not None),
+            "STATIC_BYTES": STATIC_BYTES, "PROFILE": int(profile),
         }  # fmt: skip
 
         def compiled(rows: int) -> CudaModule:
@@ -95,6 +98,7 @@ class FusedStep:
         layout = StepLayout.of(w, num_rows, kernels.num_programs)
         self.has_leads = layout.has_leads
         self.logits = buffer(num_rows, len(w.head))
+        self.clocks = buffer(kernels.num_programs, NUM_COSTS, dtype=torch.int64)
         self._buffers = [
             buffer(num_rows, w.hidden),  # in the order of Params in common.cuh
             empty_vectors(w, num_rows),
@@ -102,6 +106,7 @@ class FusedStep:
             buffer(num_rows * w.num_kv_heads, layout.num_parts, layout.group, w.head_dim + 2, dtype=torch.int64),
             buffer(2, num_rows, kernels.num_programs, dtype=torch.int64),
             self.logits,
+            self.clocks,
             buffer(num_rows, dtype=torch.int32),
         ]
 

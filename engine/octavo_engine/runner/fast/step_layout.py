@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from octavo_engine.runner.fast.weights import FastWeights
 
-MAX_SPLITS, MAX_LEAD_SPLITS, LEAD_QUERIES, WARPS, ROUND, SEGMENT, MAX_ROWS = 16, 8, 4, 8, 6, 1024, 8
+MAX_SPLITS, MAX_LEAD_SPLITS, LEAD_QUERIES, WARPS, SPILLED, SEGMENT, MAX_ROWS = 16, 8, 4, 8, 6, 1024, 8
 """As in the sources."""
 STAGE_BYTES = 8 * (2 * SEGMENT + 16)
 MIN_DEPTH, MAX_DEPTH = 2, 16
@@ -57,7 +57,7 @@ class StepLayout:
         held = min(self.group, LEAD_QUERIES)
         queries, stored = LEAD_QUERIES if self.has_leads else self.group, max(held, 2)
         head = (queries + 2) * self.head_dim + self.group + self.team * stored * (2 + self.head_dim)
-        return 4 * max(ROUND * WARPS * 8 * MAX_ROWS, WARPS // self.team * head)
+        return 4 * max(SPILLED * WARPS * 8 * MAX_ROWS, WARPS // self.team * head)
 
     def depth(self, shared_bytes: int) -> int:
         """Stages of weights for which the rest of a block's `shared_bytes` has room."""

@@ -105,6 +105,7 @@ __device__ __forceinline__ void attend(
     sync_team();  // what was in shared memory is used
     prepare_heads(p, at, layer, tag, turn, head);
     sync_team();
+    spent(C_HEADS);
     if (at.is_last())
         for (int h = warp; h < GROUP; h += TEAM) {
             float sum = 0;
@@ -119,11 +120,13 @@ __device__ __forceinline__ void attend(
         own.clear();
         if (first) loaded.load(p, at, layer, 0);
         own.add_all(p, at, layer, loaded, q);
+        spent(C_CACHED);
         own.merge_lanes();
         if (first) sync_team();  // the sums of the heads before are used
         own.store<0>(head);
         sync_team();
         finish(p, at, vectors, layer, tag, head, first);
+        spent(C_MERGE);
     }
 }
 
@@ -144,6 +147,7 @@ __device__ __forceinline__ void attend_lead(const Params& p, const Place at, int
     sync_team();  // what was in shared memory is used
     prepare_queries(p, at, layer, tag, head);
     sync_team();
+    spent(C_HEADS);
     float q[LEAD_QUERIES][8];
     take_queries(q, head, 0, LEAD_QUERIES - 1);
     Sums<LEAD_QUERIES> sums;
@@ -168,7 +172,10 @@ __device__ __forceinline__ void attention(
     if (TEAMS > 1) sync_workers();  // the sums of products, in the same memory, are used
     const int num_leads = HAS_LEADS ? places.num_leads : 0;
 #pragma unroll 1
-    for (int i = 0; i < num_leads; i++) attend_lead(p, places.all[i], layer, tag, head);
+    for (int i = 0; i < num_leads; i++) {
+        attend_lead(p, places.all[i], layer, tag, head);
+        spent(C_LEADS);
+    }
 #pragma unroll 1
     for (int i = num_leads; i < num_leads + MOST_PLACES - MOST_LEADS; i++)
         if (places.all[i].is_there()) attend(p, places.all[i], vectors, layer, tag, head);

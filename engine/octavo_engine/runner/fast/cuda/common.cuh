@@ -2,7 +2,8 @@
 //
 // The compiler is given ROWS (1, 2, 4 or 8), COPIES (of what blocks hand each other, see exchange.cuh), PROGRAMS
 // (thread blocks, one for each multiprocessor), DEPTH (stages of the queue of weights), SUMS_BYTES (of shared memory
-// behind it), HIDDEN, INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM and HAS_BIAS. Weights are bfloat16.
+// behind it), STATIC_BYTES (most of the rest), HIDDEN, INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM,
+// HAS_BIAS and PROFILE. Weights are bfloat16.
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;  // that work; one more warp brings the weights
 constexpr int MAX_ROWS = 8;
@@ -35,6 +36,7 @@ struct Params {  // 8 bytes a field, filled by FusedStep in Python in this order
     u64* partial;      // tagged, attention of one split: (rows * KV_HEADS, splits, GROUP, DIM + 2)
     u64* squares;      // tagged, sums of squares of the stream: (2, ROWS, PROGRAMS)
     float* logits;     // (rows, VOCAB)
+    u64* clocks;       // (PROGRAMS, COSTS), with PROFILE: see clocks.cuh
     u32* epochs;       // of each row, the same for all: the number of this step
     u64 zero;          // which the compiler does not know
     u64 table_width;

@@ -263,9 +263,14 @@ __device__ __forceinline__ void project(
 #pragma unroll 1
     for (int round = 0; round < S::ROUNDS; round++) {
         float sums[S::PRODUCTS][CHAINS][4] = {};
-        multiply_round<PHASE>(queue, x, inputs, sums, round, arrived);
+        multiply_round<PHASE>(queue, x, inputs, sums, round, [&] {
+            spent(3 * PHASE + C_WAIT);
+            arrived();
+        });
+        spent(3 * PHASE + C_MULTIPLY);
         sync_workers();  // what was in `reduced` is used
         if (!round) prepare();
         reduce<PHASE, 0>(sums, reduced, first, round, use);
+        spent(3 * PHASE + C_HAND_OUT);
     }
 }

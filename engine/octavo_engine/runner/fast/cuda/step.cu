@@ -11,6 +11,8 @@ struct Memory {
     float squares[WARPS][MAX_ROWS];
 };
 
+static_assert(sizeof(Memory) + sizeof watch <= STATIC_BYTES, "Python leaves so much for it");
+
 constexpr int STREAM_BLOCKS = tiles_of(P_OUT) < PROGRAMS ? tiles_of(P_OUT) : PROGRAMS;  // that write the stream
 
 // Embeddings of the ids into the stream, and the number of this step. One block a row.
@@ -131,6 +133,7 @@ __device__ __forceinline__ void feed_all(const Params& p, Queue& queue) {
         feed<P_DOWN>(queue, p.w_down, layer, blockIdx.x);
     }
     feed<P_HEAD>(queue, p.w_head, 0, first);
+    queue.watch.tell(p.clocks);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS + 128, 1) step(const __grid_constant__ Params p) {
@@ -146,6 +149,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1) step(const __grid
         return;
     }
     take_registers<232>();
+    begin_watch(p.clocks);
     const u32 epoch = p.epochs[0];
     const Vectors vectors(p, epoch);
     u64* const after_attention = p.squares;

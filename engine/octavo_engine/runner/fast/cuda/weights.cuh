@@ -12,8 +12,6 @@ constexpr int STAGE = 8 * PITCH;
 constexpr int IN_FLIGHT = DEPTH < 3 ? DEPTH : 3;  // stages asked for and not yet there, see Queue::put
 constexpr int ROUND = ROWS <= 4 ? 6 : 12;  // most stages of the same columns that a block works on at once
 
-enum Phase { P_QKV, P_OUT, P_GATE, P_DOWN, P_HEAD };
-
 constexpr int columns_of(int phase) { return phase == P_OUT ? WIDTH : phase == P_DOWN ? INTER : HIDDEN; }
 constexpr int outputs_of(int phase) {
     return phase == P_QKV ? QKV : phase == P_GATE ? INTER : phase == P_HEAD ? VOCAB : HIDDEN;
@@ -37,6 +35,7 @@ struct Queue {
     u32 stages, full, empty;  // addresses in shared memory: data, and a barrier for each stage and direction
     int slot, parity;
     u32 zero;                 // which the compiler does not know to be zero
+    FeedWatch watch;
 
     __device__ Queue(char* memory, u64* barriers, u32 zero)
         : stages(shared_address(memory)), full(shared_address(barriers)), empty(full + 8 * DEPTH), slot(0), parity(0),
@@ -62,10 +61,13 @@ struct Queue {
     __device__ __forceinline__ void put(const u16* from, int count, int bytes) {
         const int lane = threadIdx.x & 31;
         const u32 barrier = full + 8 * slot;
+        watch.begin();
         wait_for_barrier(empty + 8 * slot, parity ^ 1);
+        watch.add(watch.full);
         const int trail = slot - IN_FLIGHT;
         if (trail >= 0) wait_for_barrier(full + 8 * trail, parity);
         else wait_for_barrier(full + 8 * (trail + DEPTH), parity ^ 1);
+        watch.add(watch.memory);
         __syncwarp();  // all lanes have seen both: of no rows, the next line alone lets the other warps move them on
         if (lane == 0) arrive_and_expect(barrier, max(count, 0) * bytes);
         __syncwarp();

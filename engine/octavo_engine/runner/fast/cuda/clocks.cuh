@@ -1,0 +1,44 @@
+// Where a step's time goes, if the compiler is told PROFILE: clocks of each block's first thread, and of the warp that
+// brings the weights. No profiler sees inside one kernel.
+
+enum Phase { P_QKV, P_OUT, P_GATE, P_DOWN, P_HEAD };
+enum Cost { C_WAIT, C_MULTIPLY, C_HAND_OUT };  // of each phase, one after the other; then these:
+enum OtherCost { C_HEADS = 15, C_LEADS, C_CACHED, C_MERGE, C_QUEUE_FULL, C_MEMORY, COSTS };
+
+__shared__ struct {
+    u64* to;
+    u64 last;
+} watch;
+
+__device__ __forceinline__ void begin_watch(u64* clocks) {
+    if (!PROFILE || threadIdx.x) return;
+    watch.to = clocks + blockIdx.x * COSTS;
+    watch.last = clock64();
+}
+
+// What this thread did since it last told is of this kind.
+__device__ __forceinline__ void spent(int cost) {
+    if (!PROFILE || threadIdx.x) return;
+    const u64 now = clock64();
+    atomicAdd(watch.to + cost, now - watch.last);  // whose answer nobody waits for
+    watch.last = now;
+}
+
+struct FeedWatch {  // of the warp that brings the weights
+    u64 full = 0, memory = 0, last = 0;
+
+    __device__ __forceinline__ void begin() {
+        if (PROFILE) last = clock64();
+    }
+    __device__ __forceinline__ void add(u64& to) {
+        if (!PROFILE) return;
+        const u64 now = clock64();
+        to += now - last;
+        last = now;
+    }
+    __device__ __forceinline__ void tell(u64* clocks) const {
+        if (!PROFILE || threadIdx.x % 32) return;
+        clocks[blockIdx.x * COSTS + C_QUEUE_FULL] += full;
+        clocks[blockIdx.x * COSTS + C_MEMORY] += memory;
+    }
+};
