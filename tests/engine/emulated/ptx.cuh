@@ -120,23 +120,6 @@ inline void copy_to_shared(u32 to, const u16* from, int bytes, u32 address) {
     });
 }
 
-inline void fetch_to_l2(const u16* from, int bytes) {
-    if (bytes <= 0 || bytes % 16 || (size_t)from % 16) fail("a fetch is not of multiples of 16 bytes");
-    const std::vector<char> data((const char*)from, (const char*)from + bytes);
-}
-
-inline int look_shared(u32 from) {
-    yield("a number in shared memory");
-    return *at_shared_address<int>(from);
-}
-
-inline void store_shared(u32 to, int value) {
-    *at_shared_address<int>(to) = value;
-    note_progress();
-}
-
-inline void rest() {}
-
 struct Factors {  // of one lane
     u32 a[4], b[2];
 

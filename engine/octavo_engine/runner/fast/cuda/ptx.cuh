@@ -101,24 +101,6 @@ __device__ __forceinline__ void copy_to_shared(u32 to, const u16* from, int byte
         :: "r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(0x12F0000000000000ull) : "memory");
 }
 
-// From memory into L2.
-__device__ __forceinline__ void fetch_to_l2(const u16* from, int bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) : "memory");
-}
-
-// A number in shared memory that another warp of the block counts up.
-__device__ __forceinline__ int look_shared(u32 from) {
-    int value;
-    asm volatile("ld.volatile.shared.s32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
-    return value;
-}
-
-__device__ __forceinline__ void store_shared(u32 to, int value) {
-    asm volatile("st.volatile.shared.s32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void rest() { asm volatile("nanosleep.u32 100;" ::: "memory"); }
-
 // Work of several threads.
 
 // d += a * b, (16, 16) times (16, 8); each thread of a warp has some of all three.

@@ -5,7 +5,7 @@
 // pass in one kernel is that of Hazy Research's Llama megakernel (2025).
 
 struct Memory {
-    u64 barriers[2 * DEPTH + 1];
+    u64 barriers[2 * DEPTH];
     Places places[TEAMS];
     float factors[MAX_ROWS];
     float squares[WARPS][MAX_ROWS];
@@ -120,9 +120,8 @@ __device__ __forceinline__ void project_to_stream(
     put_squares<OUTPUTS * rounds_of(PHASE)>(square, memory, squares, tag);
 }
 
-// The warps that bring the weights of the whole model.
-template <typename To>
-__device__ __forceinline__ void feed_all(const Params& p, To& queue) {
+// The warp that brings the weights of the whole model.
+__device__ __forceinline__ void feed_all(const Params& p, Queue& queue) {
     int first = blockIdx.x;
 #pragma unroll 1
     for (int layer = 0; layer < LAYERS; layer++) {
@@ -134,6 +133,7 @@ __device__ __forceinline__ void feed_all(const Params& p, To& queue) {
         feed<P_DOWN>(queue, p.w_down, layer, blockIdx.x);
     }
     feed<P_HEAD>(queue, p.w_head, 0, first);
+    queue.watch.tell(p.clocks);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS + 128, 1) step(const __grid_constant__ Params p) {
@@ -142,17 +142,10 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1) step(const __grid
     __shared__ Memory memory;
     Queue queue(memory_of_queue, memory.barriers, (u32)p.zero);
     if (threadIdx.x == 0) queue.set_up();
-    if (threadIdx.x == 0) store_shared(queue.fed(), 0);
     __syncthreads();
     if (threadIdx.x >= THREADS) {  // four warps, since registers are shared out among so many
         give_registers<40>();
-        Ahead ahead{queue.fed(), 0};
-        if (threadIdx.x < THREADS + 32) {
-            feed_all(p, queue);
-            queue.watch.tell(p.clocks);
-        } else if (LOOK_AHEAD && threadIdx.x < THREADS + 64) {
-            feed_all(p, ahead);
-        }
+        if (threadIdx.x < THREADS + 32) feed_all(p, queue);
         return;
     }
     take_registers<232>();

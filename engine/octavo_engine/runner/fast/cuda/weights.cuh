@@ -10,7 +10,6 @@ constexpr int SEGMENT = 1024;
 constexpr int PITCH = 2 * SEGMENT + 16;  // bytes from row to row, so that eight rows of 16 bytes lie in all banks
 constexpr int STAGE = 8 * PITCH;
 constexpr int IN_FLIGHT = DEPTH < 3 ? DEPTH : 3;  // stages asked for and not yet there, see Queue::put
-constexpr int LOOK_AHEAD = ROWS <= 4 ? 0 : DEPTH;  // stages from the queue to what comes to L2, see Ahead
 constexpr int ROUND = ROWS <= 4 ? 6 : 12;  // most stages of the same columns that a block works on at once
 
 constexpr int columns_of(int phase) { return phase == P_OUT ? WIDTH : phase == P_DOWN ? INTER : HIDDEN; }
@@ -34,13 +33,13 @@ __device__ __forceinline__ void leave(int& first) {
 
 struct Queue {
     u32 stages, full, empty;  // addresses in shared memory: data, and a barrier for each stage and direction
-    int slot, parity, number;
+    int slot, parity;
     u32 zero;                 // which the compiler does not know to be zero
     FeedWatch watch;
 
     __device__ Queue(char* memory, u64* barriers, u32 zero)
         : stages(shared_address(memory)), full(shared_address(barriers)), empty(full + 8 * DEPTH), slot(0), parity(0),
-          number(0), zero(zero) {}
+          zero(zero) {}
 
     __device__ void set_up() const {
         for (int i = 0; i < DEPTH; i++) {
@@ -56,9 +55,6 @@ struct Queue {
             parity ^= 1;
         }
     }
-
-    // How many stages have been asked for.
-    __device__ __forceinline__ u32 fed() const { return empty + 8 * DEPTH; }
 
     // Bring `count` rows of `bytes` each, this lane's from `from`; a whole warp's work. More is not asked of memory at
     // a time than it needs to be busy: the numbers that blocks wait for would stand behind all of it.
@@ -76,7 +72,6 @@ struct Queue {
         if (lane == 0) arrive_and_expect(barrier, max(count, 0) * bytes);
         __syncwarp();
         if (lane < count) copy_to_shared(stages + STAGE * slot + PITCH * lane, from, bytes, barrier);
-        if (lane == 0) store_shared(fed(), ++number);
         advance();
     }
 
@@ -98,25 +93,9 @@ struct Queue {
     }
 };
 
-// Brings weights from memory to L2 some stages before the queue asks for them, also while it is full: memory would
-// have nothing to do then.
-struct Ahead {
-    u32 fed;
-    int number;
-
-    __device__ __forceinline__ void put(const u16* from, int count, int bytes) {
-        const int lane = threadIdx.x & 31;
-        int asked = look_shared(fed);
-        for (; number - asked >= LOOK_AHEAD; asked = look_shared(fed)) rest();
-        __syncwarp();
-        if (lane < count && number >= asked) fetch_to_l2(from, bytes);
-        number++;
-    }
-};
-
 // Bring this block's tiles of one matrix in the order in which `project` takes them.
-template <int PHASE, typename To>
-__device__ __forceinline__ void feed(To& queue, const u16* matrix, int layer, int first) {
+template <int PHASE>
+__device__ __forceinline__ void feed(Queue& queue, const u16* matrix, int layer, int first) {
     constexpr int K = columns_of(PHASE), PARTS = parts_of(PHASE), SPAN = span_of(PHASE), ALL = outputs_of(PHASE);
     if (first >= tiles_of(PHASE)) return;
     if (PHASE != P_HEAD) matrix += (u64)layer * PARTS * ALL * K;
