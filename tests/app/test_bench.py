@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from octavo.bench import planning, store
-from octavo.bench.results import Result
+from octavo.bench.results import Result, to_lines
 from octavo.bench.sharing import bench_prefix
 from octavo.bench.workloads import SHAPES, WORKLOADS, chats, workload
 from octavo.cli.bench import HELP, command
@@ -37,9 +37,30 @@ def test_99_of_100_prefixes_are_not_computed() -> None:
     assert (shared.more["prefix saved %"], alone.more["prefix saved %"]) == (99.0, 0.0)
 
 
-def test_a_result_is_a_line_of_text_and_a_flat_object() -> None:
+def test_results_with_the_same_figures_are_lines_of_one_table() -> None:
+    single = Result(work="single", model="m", out_tps=1234.5, more={"what": "a chat", "seconds": 0.25})
+    start = Result(work="start", model="m", more={"seconds": 999.7}, parts=[{"part": "weights", "%": 60.0}])
+    assert list(to_lines([single, single, start, start])) == [
+        "work       model          out tok/s  seconds  what",
+        "single     m                  1,234     0.25  a chat",
+        "single     m                  1,234     0.25  a chat",
+        "",
+        "work       model          seconds",
+        "start      m                1,000",
+        "        %  part",
+        "       60  weights",
+        "",
+        "work       model          seconds",
+        "start      m                1,000",
+        "        %  part",
+        "       60  weights",
+    ]
+
+
+def test_a_result_is_a_flat_object_but_for_its_parts() -> None:
     result = Result(work="single", model="m", out_tps=1234.5, more={"seconds": 0.25})
-    assert result.to_text().split() == ["single", "m", "out", "tok/s", "1,234", "seconds", "0.25"]
+    parts = Result(work="single", model="m", parts=[{"%": 60.0}]).to_json()["parts"]
+    assert parts == [{"%": 60.0}]
     assert result.to_json() == {
         "work": "single",
         "model": "m",

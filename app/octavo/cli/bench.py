@@ -28,6 +28,7 @@ def command(names: tuple[str, ...], model: str | None, is_json: bool) -> None:
     import json
 
     from octavo.bench.registry import run_all
+    from octavo.bench.results import to_lines
     from octavo.cli.setup import load
 
     settings, paths = load()
@@ -35,5 +36,5 @@ def command(names: tuple[str, ...], model: str | None, is_json: bool) -> None:
     if is_json:
         click.echo(json.dumps([result.to_json() for result in results], indent=2))
         return
-    for result in results:
-        click.echo(result.to_text())
+    for line in to_lines(results):
+        click.echo(line)
