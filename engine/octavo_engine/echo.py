@@ -86,4 +86,5 @@ def load_echo(config: EngineConfig | None = None, *, num_blocks: int = 4096, ste
     echo_format = EchoFormat()
     scheduler = Scheduler(manager, config, max_model_len)
     engine = Engine(scheduler, EchoRunner(step_ms), echo_format.decode, [END_ID])
-    return Loaded(engine, echo_format, ModelInfo("none", "none", "bytes", block_size, max_model_len, 0))
+    info = ModelInfo("none", "none", "bytes", block_size, max_model_len, 0, 0, scheduler.num_decode_steps)
+    return Loaded(engine, echo_format, info)

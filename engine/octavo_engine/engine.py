@@ -59,6 +59,11 @@ class Engine:
         self._pending: list[Event] = []
 
     @property
+    def runner(self) -> ModelRunner:
+        """What computes the steps. Who launches one by hand does so without work or cached prefixes in the engine."""
+        return self._runner
+
+    @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do; true while a step is in flight."""
         return self._scheduler.has_work

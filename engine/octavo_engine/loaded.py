@@ -10,7 +10,11 @@ from octavo_engine.messages import ChatFormat
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a loaded engine runs, for status lines and `engine status`; `kv_bytes_per_token` counts all layers."""
+    """What a loaded engine runs, for status lines, `engine status` and benchmarks.
+
+    `kv_bytes_per_token` counts all layers. `weight_bytes` are those that every step reads. After `num_decode_steps`
+    tokens of a reply, or half as many with many replies, the host looks at them.
+    """
 
     device: str
     attention: str
@@ -18,6 +22,8 @@ class ModelInfo:
     block_size: int
     max_model_len: int
     kv_bytes_per_token: int
+    weight_bytes: int
+    num_decode_steps: int
 
 
 @dataclass(frozen=True, slots=True)

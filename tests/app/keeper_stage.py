@@ -27,7 +27,7 @@ class KeptRun:
         self.stage = Stage(next_id=hashed_id, fingerprint=fingerprint)
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.keeper = BlockKeeper(home / "octavo.db", home / "kv", max_bytes, self._jobs.put)
-        info = ModelInfo("none", "none", "ids", 4, 1024, 8)
+        info = ModelInfo("none", "none", "ids", 4, 1024, 8, 0, 1)
         self.keeper.attach(Loaded(self.stage.engine, EchoFormat(), info, self.stage.runner))
 
     def ask(self, request_id: str, token_ids: list[int], max_tokens: int = 8) -> list[int]:

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Pr
 from octavo_engine.config import EngineConfig
 from octavo_engine.errors import ModelError
 from octavo_engine.loaded import LoadStep
-from octavo_engine.runner.load import stop_ids
+from octavo_engine.runner.load import stop_ids, weight_bytes
 from octavo_engine.runner.reading import READING, load_model
 from octavo_engine.runner.sizing import pick_context
 
@@ -50,6 +50,13 @@ def test_the_context_is_the_models_own_or_a_smaller_one(
 def test_a_context_beyond_the_models_own_is_refused_with_both_numbers(model: PreTrainedModel) -> None:
     with pytest.raises(ModelError, match="max_model_len is 301, but the model's context ends at 300 tokens"):
         pick_context(model, EngineConfig(max_model_len=301))
+
+
+def test_the_weights_of_a_step_are_all_but_a_table_of_embeddings_that_is_no_head(model: PreTrainedModel) -> None:
+    tied_config = LlamaConfig.from_dict({**model.config.to_dict(), "tie_word_embeddings": True})
+    others = 2 * 16 + 4 * 16 * 16 + 3 * 16 * 16 + 16  # norms, attention, MLP, last norm
+    assert weight_bytes(model) == 4 * (others + 32 * 16)
+    assert weight_bytes(LlamaForCausalLM(tied_config)) == 4 * (others + 32 * 16)
 
 
 def test_every_end_of_turn_stops(model: PreTrainedModel) -> None:

@@ -94,8 +94,16 @@ def build_engine(
     scheduler = Scheduler(manager, replace(config, num_decode_steps=steps), max_model_len)
     chat_format = TransformersFormat(tokenizer)
     engine = Engine(scheduler, runner, chat_format.decode, stop_ids(model, tokenizer))
-    dtype = str(shape.dtype).removeprefix("torch.")
-    info = ModelInfo(model.device.type, backend.name, dtype, config.block_size, max_model_len, shape.bytes_per_token)
+    info = ModelInfo(
+        device=model.device.type,
+        attention=backend.name,
+        dtype=str(shape.dtype).removeprefix("torch."),
+        block_size=config.block_size,
+        max_model_len=max_model_len,
+        kv_bytes_per_token=shape.bytes_per_token,
+        weight_bytes=weight_bytes(model),
+        num_decode_steps=steps,
+    )
     return Loaded(engine, chat_format, info, BlockBytes(cache))
 
 
@@ -134,6 +142,14 @@ def make_runner(
     tell(LoadStep("capturing CUDA graphs"))
     runner.warm_up(max_num_batched_tokens)
     return runner
+
+
+def weight_bytes(model: PreTrainedModel) -> int:
+    """Bytes of the weights that every step reads: not those of embeddings that are no head as well."""
+    readers = [module for module in model.modules() if not isinstance(module, torch.nn.Embedding)]
+    return sum(
+        weight.nbytes for weight in {weight for module in readers for weight in module.parameters(recurse=False)}
+    )
 
 
 def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
