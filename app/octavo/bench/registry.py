@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from octavo.bench import planning, restart, sharing, store, throughput
+from octavo.bench import planning, restart, sharing, steps, store, throughput
 from octavo.bench.models import load_for_bench
 from octavo.bench.results import Result
 from octavo.config import Settings
@@ -17,7 +17,7 @@ WITHOUT_MODEL: dict[str, Callable[[], Iterable[Result]]] = {
     "waste": planning.bench_waste,
     "store": store.bench_store,
 }
-WITH_MODEL: dict[str, Callable[[str, Loaded], list[Result]]] = {
+WITH_MODEL: dict[str, Callable[[str, Loaded], Iterable[Result]]] = {
     "prefix": sharing.bench_prefix,
     "chats": throughput.bench_chats,
     "fork": sharing.bench_fork,
@@ -26,9 +26,13 @@ WITH_MODEL: dict[str, Callable[[str, Loaded], list[Result]]] = {
 WITH_HOST: dict[str, Callable[[str, Settings, Paths], list[Result]]] = {"restart": restart.bench_restart}
 
 
-def run_all(names: Sequence[str], model: str, settings: Settings, paths: Paths) -> Iterator[Result]:
-    """The results of each name, as they come; the model is loaded once. Raises what loading a model raises."""
+def run_all(names: Sequence[str], model: str, settings: Settings, paths: Paths, cases: steps.Cases) -> Iterator[Result]:
+    """The results of each name, as they come; the model is loaded once. `cases` are those of `step`.
+
+    Raises what loading a model raises.
+    """
     config = EngineConfig(**settings.engine_settings())
+    with_model = WITH_MODEL | {"step": partial(steps.bench_step, cases)}
     loaded: Loaded | None = None
     for name in names:
         if name in WITHOUT_MODEL:
@@ -42,4 +46,4 @@ def run_all(names: Sequence[str], model: str, settings: Settings, paths: Paths) 
             loaded = load_for_bench(model, config, paths)
             yield Result(work="start", model=model, more={"seconds to ready": time.perf_counter() - begin})
         loaded.engine.clear_cache()
-        yield from WITH_MODEL.get(name, partial(throughput.bench_workload, name))(model, loaded)
+        yield from with_model.get(name, partial(throughput.bench_workload, name))(model, loaded)
