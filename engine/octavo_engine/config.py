@@ -14,7 +14,8 @@ COUNTS = (
 )
 DEFAULT_BLOCK_SIZE = 16
 DEFAULT_BATCHED_TOKENS = 2048
-MAX_DECODE_STEPS = 64
+MAX_DECODE_STEPS, MAX_ROWS_OF_STEPS = 64, 256
+"""Ids of a row, and rows, in one launch of several decode steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from operator import attrgetter
 
 from octavo_engine.batch import Batch
 from octavo_engine.block_manager import BlockManager
+from octavo_engine.config import MAX_ROWS_OF_STEPS
 from octavo_engine.sequence import Sequence
 
 FEW_ROWS = 4
@@ -47,7 +48,9 @@ def add_prefills(batch: Batch, sequences: list[Sequence], max_num_tokens: int) -
 
 def add_steps(batch: Batch, num_decode_steps: int, max_model_len: int, manager: BlockManager) -> None:
     """Let rows that all decode go on for several steps, as far as contexts and blocks allow."""
-    if num_decode_steps == 1 or not batch.is_decode or not batch.sequences or any(map(is_watched, batch.sequences)):
+    if num_decode_steps == 1 or not batch.is_decode or not 0 < len(batch.sequences) <= MAX_ROWS_OF_STEPS:
+        return
+    if any(map(is_watched, batch.sequences)):
         return
     wanted = num_decode_steps if len(batch.sequences) <= FEW_ROWS else max(num_decode_steps // 2, 1)
     room = max_model_len - max(batch.context_lens)

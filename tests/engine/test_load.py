@@ -6,12 +6,23 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from octavo_engine.config import EngineConfig
 from octavo_engine.errors import ModelError
+from octavo_engine.events import Finished, StopReason
 from octavo_engine.loaded import LoadStep
-from octavo_engine.runner.load import stop_ids, weight_bytes
+from octavo_engine.params import SamplingParams
+from octavo_engine.runner import routing
+from octavo_engine.runner.load import build_engine, stop_ids, weight_bytes
 from octavo_engine.runner.reading import READING, load_model
 from octavo_engine.runner.sizing import pick_context
 
@@ -50,6 +61,20 @@ def test_the_context_is_the_models_own_or_a_smaller_one(
 def test_a_context_beyond_the_models_own_is_refused_with_both_numbers(model: PreTrainedModel) -> None:
     with pytest.raises(ModelError, match="max_model_len is 301, but the model's context ends at 300 tokens"):
         pick_context(model, EngineConfig(max_model_len=301))
+
+
+def test_a_runner_of_single_steps_is_never_asked_for_several(folder: Path) -> None:
+    """As the general path's models are, whatever a user asks for."""
+    routing.register()
+    model = load_model(folder, torch.float32, CPU)
+    words = {f"w{number}": number for number in range(32)}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, unk_token="w0")))  # type: ignore[no-untyped-call]
+    config = EngineConfig(num_decode_steps=4, kv_cache_memory_bytes=1 << 20)
+    engine = build_engine(model, tokenizer, config, name="tiny").engine
+    engine.add("a", [1, 2, 3], SamplingParams(max_tokens=9, ignore_eos=True))
+    events = [event for _ in range(20) if engine.has_work for event in engine.step()]
+    ends = [(event.stop_reason, event.error) for event in events if isinstance(event, Finished)]
+    assert ends == [(StopReason.LENGTH, "")]
 
 
 def test_the_weights_of_a_step_are_all_but_a_table_of_embeddings_that_is_no_head(model: PreTrainedModel) -> None:

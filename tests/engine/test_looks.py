@@ -1,5 +1,6 @@
 """How many steps are taken between two looks of the host; ids count on, so a prompt that ends in 7 is answered 8, 9."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.memory_stage import Stage, prompt
@@ -46,6 +47,15 @@ def test_no_row_goes_beyond_the_context_where_others_go_on() -> None:
     stage.run()
     assert looks(stage)[:3] == [(40, 2), (39, 4), (39, 2)]
     assert [len(outcome.token_ids) for outcome in stage.outcomes.values()] == [9] * 7 + [3] + [9] * 32
+
+
+@pytest.mark.parametrize(("num_rows", "steps"), [(256, 4), (257, 1)])
+def test_more_rows_than_a_launch_of_several_steps_takes_are_looked_at_each_step(num_rows: int, steps: int) -> None:
+    stage = Stage(num_blocks=2000, max_num_seqs=300, num_decode_steps=8, max_num_batched_tokens=2000)
+    for number in range(num_rows):
+        stage.add(str(number), prompt(10 * number + 1, 3), 9)
+    stage.run()
+    assert looks(stage)[0] == (num_rows, steps)
 
 
 def test_blocks_that_are_left_are_used_before_the_host_looks_at_each_step() -> None:

@@ -90,7 +90,7 @@ def build_engine(
         enable_prefix_caching=config.enable_prefix_caching,
         max_pinned_share=config.max_pinned_share,
     )
-    steps = config.num_decode_steps or runner.num_decode_steps
+    steps = min(config.num_decode_steps or runner.num_decode_steps, runner.max_decode_steps)
     scheduler = Scheduler(manager, replace(config, num_decode_steps=steps), max_model_len)
     chat_format = TransformersFormat(tokenizer)
     engine = Engine(scheduler, runner, chat_format.decode, stop_ids(model, tokenizer))

@@ -16,7 +16,7 @@ from octavo_engine.runner.sampler import Sampler
 class TransformersRunner:
     """All rows go through the model as one packed row of tokens; attention tells them apart."""
 
-    num_decode_steps = 1
+    num_decode_steps = max_decode_steps = 1
 
     def __init__(self, model: PreTrainedModel, cache: KVCache, backend: AttentionBackend, sampler: Sampler) -> None:
         self._model = model

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from octavo_engine.batch import Batch, PendingStep, StepOutput
-from octavo_engine.config import MAX_DECODE_STEPS
+from octavo_engine.config import MAX_DECODE_STEPS, MAX_ROWS_OF_STEPS
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.device_memory import tells_when_full
 from octavo_engine.runner.fast.forward import forward_rows
@@ -27,7 +27,7 @@ from octavo_engine.runner.sampler import Sampler
 from octavo_engine.runner.transfer import download, mark, pinned, upload, upload_as
 from octavo_engine.sequence import Sequence
 
-ROW_BUCKETS = (*NUM_ROWS, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
+ROW_BUCKETS = (*NUM_ROWS, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, MAX_ROWS_OF_STEPS)
 TOKEN_BUCKETS = (16, 64, 128, 256, 384, 512, 640, 768, 1024, 1536, 2048)
 PROMPT_ROW_BUCKETS = (1, 8)
 FEWEST_STEPS, LOOK_SECONDS = 16, 0.025
@@ -45,7 +45,7 @@ def bucket(buckets: tuple[int, ...], count: int) -> int | None:
 class FastRunner:
     """See ModelRunner. The host looks at decoded ids every `num_decode_steps` steps, which `warm_up` measures."""
 
-    num_decode_steps = FEWEST_STEPS
+    num_decode_steps, max_decode_steps = FEWEST_STEPS, MAX_DECODE_STEPS
 
     def __init__(self, weights: FastWeights, cache: KVCache, sampler: Sampler, max_model_len: int) -> None:
         self.vocabulary = sampler.vocabulary
