@@ -127,6 +127,35 @@ def test_every_block_that_a_row_reads_is_its_own_and_was_written_once() -> None:
     assert batch.copies == []
 
 
+def test_blocks_that_rows_share_are_read_once() -> None:
+    loaded, _ = stepping(num_decode_steps=32)
+    batch = steps.decode_batch(loaded, 3, 100, shared=40)
+    first, *others = (sequence.block_table for sequence in batch.sequences)
+    assert all(table[:2] == first[:2] for table in others)
+    assert len({*first, *others[0], *others[1]}) == 2 + 3 * 7
+    of_a_token = replace(loaded, info=replace(loaded.info, kv_bytes_per_token=1, weight_bytes=1000))
+    assert steps.bytes_read(of_a_token, batch) == 1000 + 32 + sum(range(100 - 32, 132 - 32)) / 32 * 3
+
+
+def test_a_step_that_is_one_kernel_tells_where_its_time_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, runner = stepping(num_decode_steps=32)
+    loaded = replace(loaded, info=replace(loaded.info, device="cpu"))
+    asked: list[tuple[int, ...]] = []
+
+    def profile(*asked_for: int) -> dict[str, float] | None:
+        asked.append(asked_for)
+        return {"step": 50.0, "QKV: products": 40.0, "feed waits: memory": 5.0} if asked_for[0] == 1 else None
+
+    monkeypatch.setattr(runner, "profile", profile, raising=False)
+    monkeypatch.setattr(steps, "SECONDS", 0.0)
+    monkeypatch.setattr(device, "COPIED_BYTES", 1 << 20)
+    cases = steps.Cases(rows=(1, 3), contexts=(100,), shared=200, is_profiled=True)
+    *_, inside, many = steps.bench_step(cases, "tiny", loaded)
+    assert asked == [(1, 100, 99), (3, 100, 99)]
+    assert (inside.work, many.work) == ("step/inside", "step/parts")
+    assert [part["share %"] for part in inside.parts] == [80.0, 10.0]
+
+
 def test_a_line_fits_a_terminal_of_100_columns() -> None:
     case: Figures = {"rows": 256, "context": 131_072, "us a step": 1234567.8, "us at best": 1234567.8}
     figures: Figures = {**case, "GB read": 1234.5, "GB/s": 12345.6, "of copy %": 100.0}
@@ -174,7 +203,7 @@ def test_a_name_is_told_from_others_by_what_is_kept_of_it() -> None:
     assert device.short("k" * 61) == "k" * 59 + "…"
 
 
-@pytest.mark.parametrize("option", [("--rows", "1"), ("--context", "1"), ("--profile",)])
+@pytest.mark.parametrize("option", [("--rows", "1"), ("--context", "1"), ("--shared", "1"), ("--profile",)])
 def test_options_of_step_are_for_step(option: tuple[str, ...]) -> None:
     done = CliRunner().invoke(command, ["waste", *option])
     assert done.exit_code == 2

@@ -81,7 +81,9 @@ def test_the_fused_step_tells_where_its_time_goes() -> None:
     assert isinstance(runner, FastRunner)
     if not runner._fused:
         pytest.skip("the fused step needs Hopper or newer")
+    assert runner.profile(num_rows=3, context=600) is None
     costs = runner.profile(num_rows=4, context=600, shared=512)
+    assert costs is not None
     workers = sum(microseconds for cost, microseconds in costs.items() if cost != "step" and "feed" not in cost)
     assert workers == pytest.approx(costs["step"])
     assert all(microseconds > 0 for microseconds in costs.values()), costs

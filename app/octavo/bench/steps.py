@@ -28,10 +28,12 @@ GREEDY = SamplingParams(temperature=0.0, ignore_eos=True)
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """The steps to measure: each number of rows with each context; where `is_profiled`, by kernel, too."""
+    """The steps to measure: each number of rows with each context, of which all share the first `shared` tokens, in
+    whole blocks; where `is_profiled`, by kernel, too."""
 
     rows: tuple[int, ...] = ROWS
     contexts: tuple[int, ...] = CONTEXTS
+    shared: int = 0
     is_profiled: bool = False
 
 
@@ -49,12 +51,14 @@ def bench_step(cases: Cases, model: str, loaded: Loaded) -> Iterator[Result]:
     timed = []
     for pair in pairs:
         if pair not in left_out:
-            batch = decode_batch(loaded, *pair)
+            batch = decode_batch(loaded, *pair, cases.shared)
             timed.append((_result(model, *pair, _measure(loaded, batch, copied)), batch))
             yield timed[-1][0]
     yield from (_result(model, *pair, {"left out": reason}) for pair, reason in left_out.items())
     if cases.is_profiled:
-        yield from (_profiled(loaded, result, batch) for result, batch in timed)
+        for result, batch in timed:
+            yield _profiled(loaded, result, batch)
+            yield from _inside(loaded, result, cases.shared)
 
 
 def _result(model: str, rows: int, context: int, figures: Figures) -> Result:
@@ -70,8 +74,9 @@ def why_no_room(loaded: Loaded, rows: int, context: int) -> str:
     return f"{needed:,} blocks are needed, {num_blocks:,} there" if needed > num_blocks else ""
 
 
-def decode_batch(loaded: Loaded, rows: int, context: int) -> Batch:
-    """Rows that decode, each over blocks of its own; its new token is the last of `context` ones.
+def decode_batch(loaded: Loaded, rows: int, context: int, shared: int = 0) -> Batch:
+    """Rows that decode, each over blocks of its own, but for whole blocks of the first `shared` tokens; its new token
+    is the last of `context` ones.
 
     It may be launched again and again. The blocks have been written: memory that was not is read faster.
     """
@@ -81,6 +86,9 @@ def decode_batch(loaded: Loaded, rows: int, context: int) -> Batch:
     batch = Batch()
     add_decodes(batch, [_decoding(manager, context) for _ in range(rows)])
     add_steps(batch, info.num_decode_steps, info.max_model_len, manager)
+    num_shared = min(shared, context - 1) // info.block_size
+    for sequence in batch.sequences:
+        sequence.block_table[:num_shared] = batch.sequences[0].block_table[:num_shared]
     batch.copies = [(written, block) for sequence in batch.sequences for block in sequence.block_table]
     Flight(loaded.engine.runner, batch).land()
     batch.copies = []
@@ -126,6 +134,8 @@ def _measure(loaded: Loaded, batch: Batch, copied: float) -> dict[str, float]:
 def bytes_read(loaded: Loaded, batch: Batch) -> float:
     """The least that a step reads, on the average of the batch's steps, in each of which rows grow by a token."""
     num_tokens = sum(batch.context_lens) + len(batch.sequences) * (batch.num_steps - 1) / 2
+    blocks = [block for sequence in batch.sequences for block in sequence.block_table]
+    num_tokens -= (len(blocks) - len(set(blocks))) * loaded.info.block_size  # read once by all who share them
     return loaded.info.weight_bytes + num_tokens * loaded.info.kv_bytes_per_token
 
 
@@ -136,3 +146,14 @@ def _profiled(loaded: Loaded, timed: Result, batch: Batch) -> Result:
 
     step_us, device = float(timed.more["us a step"]), torch.device(loaded.info.device)
     return replace(timed, work="step/parts", parts=parts_of(looks, PROFILED_LOOKS * batch.num_steps, step_us, device))
+
+
+def _inside(loaded: Loaded, timed: Result, shared: int) -> Iterator[Result]:
+    """Where the time of a step goes that is one kernel, which tells it itself."""
+    rows, context = int(timed.more["rows"]), int(timed.more["context"])
+    profile = getattr(loaded.engine.runner, "profile", None)
+    costs = profile(rows, context, min(shared, context - 1)) if profile else None
+    if costs:
+        step_us = costs.pop("step")
+        parts = [{"us a step": us, "share %": round(100 * us / step_us, 1), "what": cost} for cost, us in costs.items()]
+        yield replace(timed, work="step/inside", parts=parts)

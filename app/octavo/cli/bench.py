@@ -12,7 +12,7 @@ HELP = {
     "prefix": "prompt tokens computed with and without the prefix cache",
     "fork": "what a fork costs",
     "abort": "from stop to stopped",
-    "step": "one decode step by rows and context, beside the memory's bandwidth; with --profile by kernel",
+    "step": "one decode step by rows and context, beside the memory's bandwidth; with --profile also by kernel",
     "restart": "first token of a chat of 1,500 tokens after a restart, from disk and computed, and without one",
     "planning": "microseconds of Python a step, without a model",
     "waste": "KV slots that hold no token, without a model",
@@ -29,6 +29,9 @@ COUNT = click.IntRange(min=1)
 @click.option(
     "--context", "contexts", type=COUNT, multiple=True, metavar="N", help="Of step: tokens a row; may be given again."
 )
+@click.option(
+    "--shared", type=click.IntRange(min=0), default=0, metavar="N", help="Of step: first tokens that all rows share."
+)
 @click.option("--profile", "is_profiled", is_flag=True, help="Of step: which kernels take its time.")
 @click.option("--json", "is_json", is_flag=True, help="As a JSON list.")
 def command(
@@ -36,6 +39,7 @@ def command(
     model: str | None,
     rows: tuple[int, ...],
     contexts: tuple[int, ...],
+    shared: int,
     is_profiled: bool,
     is_json: bool,
 ) -> None:
@@ -47,10 +51,10 @@ def command(
     from octavo.bench.steps import CONTEXTS, ROWS, Cases
     from octavo.cli.setup import load
 
-    if "step" not in names and (rows or contexts or is_profiled):
-        raise click.UsageError("--rows, --context and --profile are for step")
+    if "step" not in names and (rows or contexts or shared or is_profiled):
+        raise click.UsageError("--rows, --context, --shared and --profile are for step")
     settings, paths = load()
-    cases = Cases(rows or ROWS, contexts or CONTEXTS, is_profiled)
+    cases = Cases(rows or ROWS, contexts or CONTEXTS, shared, is_profiled)
     results = run_all(names, model or settings.model, settings, paths, cases)
     if is_json:
         click.echo(json.dumps([result.to_json() for result in results], indent=2))

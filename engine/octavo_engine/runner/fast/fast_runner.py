@@ -98,8 +98,10 @@ class FastRunner:
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1000 / num_steps
 
-    def profile(self, num_rows: int, context: int, shared: int = 0) -> dict[str, float]:
-        """See step_profile; no sequence may hold a block."""
+    def profile(self, num_rows: int, context: int, shared: int = 0) -> dict[str, float] | None:
+        """See step_profile; None where so many rows are no fused step. No sequence may hold a block."""
+        if num_rows not in self._fused:
+            return None
         return step_profile(self._weights, self._cache, num_rows, context, shared)
 
     @tells_when_full
