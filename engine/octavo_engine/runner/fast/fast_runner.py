@@ -32,8 +32,8 @@ TOKEN_BUCKETS = (16, 64, 128, 256, 384, 512, 640, 768, 1024, 1536, 2048)
 PROMPT_ROW_BUCKETS = (1, 8)
 FEWEST_STEPS, LOOK_SECONDS = 16, 0.025
 """From look to look: a person sees text flow, and a look, of about a millisecond, does not count for much."""
-WARM_WIDTHS = (4, 8)
-"""Table widths whose graphs are captured at the start: contexts of up to 2,048 tokens."""
+WARM_ROWS, WARM_WIDTHS = 16, (4, 8)
+"""Of prompts that are run at the start; and table widths whose graphs are captured, contexts of up to 2,048 tokens."""
 
 
 def bucket(buckets: tuple[int, ...], count: int) -> int | None:
@@ -65,15 +65,8 @@ class FastRunner:
     @torch.inference_mode()
     def warm_up(self, max_num_batched_tokens: int) -> None:
         """Run the largest step once and capture the graphs that the first chats need, so that none of them waits."""
-        size, scratch = self._cache.block_size, self._cache.scratch_block
-        num_tokens = min(max_num_batched_tokens, len(self._weights.cos))
-        self._cache.copy([(scratch, scratch)])
-        self._long_prompt.warm_up(num_tokens)
-        sequence = Sequence("warm-up", [0] * num_tokens, SamplingParams())
-        sequence.block_table = [scratch] * -(-num_tokens // size)
-        batch = Batch()
-        batch.add(sequence, num_tokens)
-        self._draw(self._prompt_eager(batch), [sequence]).wait()
+        self._cache.copy([(self._cache.scratch_block, self._cache.scratch_block)])
+        self._warm_prompts(min(max_num_batched_tokens, len(self._weights.cos)))
         for rows in ROW_BUCKETS:
             for width in WARM_WIDTHS:
                 self._decode_graph(rows, width, True)
@@ -84,6 +77,27 @@ class FastRunner:
             for rows in PROMPT_ROW_BUCKETS:
                 self._prompt_graph(tokens, rows)
         self.num_decode_steps = max(FEWEST_STEPS, min(int(LOOK_SECONDS / self._seconds_a_step()), MAX_DECODE_STEPS))
+
+    def _warm_prompts(self, most_tokens: int) -> None:
+        """Those beyond the graphs, a cold one and many behind a cached block: libraries load what they need at the
+        first use, for each range of sizes anew."""
+        self._long_prompt.warm_up(most_tokens)
+        for num_tokens in (most_tokens // 2, most_tokens * 3 // 4, most_tokens):
+            many = self._idle_batch(WARM_ROWS, min(self._cache.block_size, most_tokens // 2), num_tokens // WARM_ROWS)
+            for batch in (many, self._idle_batch(1, 0, num_tokens)):
+                self._draw(self._prompt_eager(batch), batch.sequences).wait()
+
+    def _idle_batch(self, num_rows: int, start: int, count: int) -> Batch:
+        """Rows that compute `count` tokens from `start` on, into the scratch block."""
+        batch, size = Batch(), self._cache.block_size
+        for _ in range(num_rows):
+            sequence = Sequence("warm-up", [0] * (start + count), SamplingParams())
+            sequence.block_table, sequence.num_computed = (
+                [self._cache.scratch_block] * -(-(start + count) // size),
+                start,
+            )
+            batch.add(sequence, count)
+        return batch
 
     def _seconds_a_step(self) -> float:
         """Of one row."""
