@@ -1,4 +1,4 @@
-"""The decode step's CUDA kernel on the CPU: its own sources over tests/engine/emulated, compiled by g++."""
+"""Our CUDA kernels on the CPU: their own sources over tests/engine/emulated, compiled by g++."""
 
 import os
 import platform
@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from octavo_engine.runner.fast import step
+from octavo_engine.runner.fast import ragged, step
+from octavo_engine.runner.fast.ragged import RaggedAttention
 from octavo_engine.runner.fast.step import FusedStep, StepKernels
 from octavo_engine.runner.fast.step_layout import STAGE_BYTES, STATIC_BYTES, StepLayout
 from octavo_engine.runner.fast.weights import FastWeights
@@ -23,42 +24,44 @@ OPTIONS = [
     "-std=c++17", "-O1", "-g1", "-w", "-pthread", "-fno-strict-aliasing",
     "-fsanitize=address,bounds,alignment", "-fno-sanitize-recover=all",
 ]  # fmt: skip
-NUM_POINTERS = 25
-"""Of Params, which begins with them."""
+NUM_POINTERS = {"decode_step": 25, "ragged": 9}
+"""Of each program's Params, which begin with them."""
 SETTINGS = {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
 """The first asks for rights that containers have not, the second takes its time."""
 CAN_EMULATE = platform.system() == "Linux" and platform.machine() == "x86_64" and shutil.which("g++") is not None
 
 
 class EmulatedModule:
-    """Stands for CudaModule: `memory` are the tensors that a kernel may reach, at their exact sizes."""
+    """Stands for CudaModule: `memory` are the tensors that a kernel may reach, at their exact sizes.
 
-    def __init__(self, folder: Path, defines: Mapping[str, int], files: Sequence[Path]) -> None:
-        self._program = folder / f"decode_step_{defines['ROWS']}"
+    It runs a `program` of tests/engine/emulated.
+    """
+
+    def __init__(self, program: str, folder: Path, defines: Mapping[str, int], files: Sequence[Path]) -> None:
+        self.name, self.file = program, folder / program
         self.memory: list[torch.Tensor] = []
         self.seed = 0
         given = [f"-D{name}={value}" for name, value in defines.items()] + [f"-I{files[0].parent}"]
-        subprocess.run(["g++", *OPTIONS, *given, SOURCES / "decode_step.cpp", "-o", self._program], check=True)
+        subprocess.run(["g++", *OPTIONS, *given, SOURCES / f"{program}.cpp", "-o", self.file], check=True)
 
     def kernel(self, name: str, shared_bytes: int = 0) -> "EmulatedKernel":
-        return EmulatedKernel(self, self._program, name, shared_bytes)
+        return EmulatedKernel(self, name, shared_bytes)
 
 
 class EmulatedKernel:
     """Stands for cuda_module.Kernel; a launch is over when it returns."""
 
-    def __init__(self, module: EmulatedModule, program: Path, name: str, shared_bytes: int) -> None:
-        self._module, self._program, self._name, self._shared_bytes = module, program, name, shared_bytes
+    def __init__(self, module: EmulatedModule, name: str, shared_bytes: int) -> None:
+        self._module, self._name, self._shared_bytes = module, name, shared_bytes
 
     def launch(self, num_blocks: int, num_threads: int, params: bytes, *, must_meet: bool = False) -> None:
-        pointers = struct.unpack_from(f"<{NUM_POINTERS}Q", params)
-        known = {tensor.data_ptr(): tensor for tensor in self._module.memory}
-        arrays = [known[pointer] for pointer in dict.fromkeys(pointers)]
+        pointers = struct.unpack_from(f"<{NUM_POINTERS[self._module.name]}Q", params)
+        arrays = [t for t in self._module.memory if any(0 <= p - t.data_ptr() < t.nbytes for p in pointers)]
         sent = [struct.pack("<Q", len(arrays))]
         for array in arrays:
             sent += [struct.pack("<QQ", array.data_ptr(), array.nbytes), bytes_of(array)]
         numbers = [num_blocks, num_threads, self._shared_bytes, self._module.seed]
-        command = [str(self._program), self._name, *map(str, numbers)]
+        command = [str(self._module.file), self._name, *map(str, numbers)]
         environment = os.environ | SETTINGS
         ended = subprocess.run(
             command, input=b"".join([*sent, params]), capture_output=True, timeout=120, check=False, env=environment
@@ -88,7 +91,7 @@ class EmulatedStep:
             modules: list[EmulatedModule] = []
 
             def compiled(files: Sequence[Path], defines: Mapping[str, int]) -> EmulatedModule:
-                modules.append(EmulatedModule(folder, defines, files))
+                modules.append(EmulatedModule("decode_step", folder, defines, files))
                 return modules[-1]
 
             sums_bytes = StepLayout.of(w, num_rows, num_programs).sums_bytes
@@ -114,3 +117,29 @@ class EmulatedStep:
         self._module.memory = [*given, self._cache.data, *fused._weight_tensors, *fused._buffers]
         self._module.seed = seed
         return fused(*given).clone()
+
+
+class EmulatedAttention(RaggedAttention):
+    """Over the emulator: a device of `num_programs` multiprocessors with the shared memory of a Hopper."""
+
+    def __init__(self, w: FastWeights, block_size: int, num_programs: int, folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+
+            def compiled(files: Sequence[Path], defines: Mapping[str, int]) -> EmulatedModule:
+                self.module = EmulatedModule("ragged", folder, defines, files)
+                return self.module
+
+            device = SimpleNamespace(
+                multi_processor_count=num_programs, shared_memory_per_block_optin=227 << 10,
+                shared_memory_per_multiprocessor=228 << 10,
+            )  # fmt: skip
+            patch.setattr(torch.cuda, "get_device_properties", lambda *_: device)
+            patch.setattr(torch.cuda, "set_device", lambda *_: None)
+            patch.setattr(ragged, "CudaModule", compiled)
+            super().__init__(w, block_size)
+
+    def _launch(self, tensors: list[torch.Tensor], sizes: list[int]) -> None:
+        """Fails where a thread reads what it may not, or waits for ever."""
+        whole = [torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage()) for tensor in tensors]
+        self.module.memory = [*{tensor.data_ptr(): tensor for tensor in whole}.values()]
+        super()._launch(tensors, sizes)

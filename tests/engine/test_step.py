@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from octavo_engine.runner.fast import step, step_layout
+from octavo_engine.runner.fast import ragged, step, step_layout
 from octavo_engine.runner.fast.cuda_module import CudaModuleError
 from octavo_engine.runner.fast.weights import FastWeights
 
@@ -73,13 +73,14 @@ def test_python_and_the_sources_agree_on_their_constants() -> None:
     assert {name: int(constants[name]) for name in ours} == ours
 
 
-def test_every_source_of_the_step_is_used() -> None:
-    assert sorted(step.FILES) == sorted(step.FOLDER.iterdir())
+def test_every_source_is_used() -> None:
+    assert {*step.FILES, *ragged.FILES} == {*step.FOLDER.iterdir()}
 
 
 def test_one_source_holds_all_assembly() -> None:
-    """The others are compiled for the CPU as they are, see test_decode_kernel.py."""
-    assert [file.name for file in step.FILES if "asm" in file.read_text().replace("assembly", "")] == ["ptx.cuh"]
+    """The others are compiled for the CPU as they are, see test_decode_kernel.py and test_ragged_kernel.py."""
+    files = {*step.FILES, *ragged.FILES}
+    assert [file.name for file in files if "asm" in file.read_text().replace("assembly", "")] == ["ptx.cuh"]
 
 
 def test_places_of_vectors_are_empty_but_for_what_lies_past_the_end() -> None:

@@ -12,6 +12,7 @@ import torch
 from tests.engine.reference_step import random_weights
 
 from octavo_engine.runner.fast.kernels import Advance, merge_parts, rms_norm, rotary_to_cache, silu_mul
+from octavo_engine.runner.fast.ragged import RaggedAttention
 from octavo_engine.runner.fast.step import NUM_ROWS, FusedStep, StepKernels
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache, KVShape
@@ -52,6 +53,17 @@ def decode_step(w: FastWeights, kernels: StepKernels, count: int) -> Callable[[]
     return lambda: fused(*given)
 
 
+def ragged_attention(w: FastWeights, lengths: list[int]) -> Callable[[], object]:
+    """Of rows whose blocks are as few as can be."""
+    device, width = w.embed.device, -(-max(lengths) // PAGE)
+    shape = KVShape(num_layers=LAYERS, num_kv_heads=KV_HEADS, head_dim=DIM, dtype=torch.bfloat16)
+    cache = KVCache(shape, len(lengths) * width - 1, PAGE, device)
+    tables = torch.arange(len(lengths) * width, dtype=torch.int32).view(len(lengths), width).to(device)
+    q = torch.randn(len(lengths), HEADS + 2 * KV_HEADS, DIM).bfloat16().to(device)[:, :HEADS]
+    attention, on_device = RaggedAttention(w, PAGE), torch.tensor(lengths, dtype=torch.int32).to(device)
+    return lambda: attention(q, cache.layer(LAYERS - 1), on_device, tables)
+
+
 def launches(device: torch.device) -> Launches:
     """Each kernel's name and a call that launches it."""
     w, rows = make_weights(device), len(POSITIONS)
@@ -80,6 +92,8 @@ def launches(device: torch.device) -> Launches:
     )
     for count in NUM_ROWS:
         yield f"decode step of {count}", decode_step(w, kernels, count)
+    yield "attention of many rows", ragged_attention(w, [1, 16, 17, 255, 256, 257, 700, 40, 512])
+    yield "attention of more blocks than a row", ragged_attention(w, [1, 9000])
     yield "advance, greedy", lambda: advance(logits, None, state)
     lengths = torch.tensor([0, 4], dtype=torch.int32).to(device)
     part, weights = torch.randn(rows, HEADS, DIM).bfloat16().to(device), torch.randn(rows, HEADS).to(device)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <numeric>
 
 #include "fibers.h"
 
@@ -20,10 +21,13 @@ struct Index {
     unsigned x;
 };
 inline thread_local Index threadIdx, blockIdx;
-inline Index blockDim;
+inline Index blockDim, gridDim;
 
 struct alignas(8) float2 {
     float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
 };
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
@@ -66,13 +70,34 @@ inline void __syncthreads() {
 
 inline void __syncwarp() { share(0, "__syncwarp"); }
 
-inline float __shfl_sync(unsigned, float value, int lane) { return share(value, "__shfl_sync")[lane % 32]; }
+template <typename T>
+T __shfl_sync(unsigned, T value, int lane) {
+    return share(value, "__shfl_sync")[lane % 32];
+}
 
-inline float __shfl_xor_sync(unsigned, float value, int offset) {
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int offset) {
     return share(value, "__shfl_xor_sync")[threadIdx.x % 32 ^ offset];
 }
 
-inline float __shfl_down_sync(unsigned, float value, int offset) {
+template <typename T>
+T __shfl_down_sync(unsigned, T value, int offset) {
     const int lane = threadIdx.x % 32;
     return share(value, "__shfl_down_sync")[lane + offset < 32 ? lane + offset : lane];
+}
+
+template <typename T>
+T __shfl_up_sync(unsigned, T value, int offset) {
+    const int lane = threadIdx.x % 32;
+    return share(value, "__shfl_up_sync")[lane < offset ? lane : lane - offset];
+}
+
+inline int __reduce_add_sync(unsigned, int value) {
+    const int* const values = share(value, "__reduce_add_sync");
+    return std::accumulate(values, values + 32, 0);
+}
+
+inline int __reduce_max_sync(unsigned, int value) {
+    const int* const values = share(value, "__reduce_max_sync");
+    return *std::max_element(values, values + 32);
 }

@@ -1,7 +1,8 @@
 // Stands for the kernels' own ptx.cuh: the same functions for the CPU.
 //
-// Looking at memory lets others run first. A bulk copy reads at once and writes some turns later; until then its place
-// is poisoned, so that AddressSanitizer reports whoever reads it. A barrier in shared memory is 8 bytes, as on a GPU.
+// Looking at memory lets others run first. A bulk copy reads at once and writes some turns later, any other copy when
+// its group is waited for; until then its place is poisoned, so that AddressSanitizer reports whoever reads it. What is
+// told by an arrival is written only then. A barrier in shared memory is 8 bytes, as on a GPU.
 
 typedef unsigned int u32;
 typedef unsigned short u16;
@@ -44,8 +45,26 @@ inline void store(u64* to, u64 value) {
     note_progress();
 }
 
+// What each warp of the block stored and nobody was told of.
+inline thread_local std::map<int, std::vector<std::pair<float*, float4>>> untold;
+
+inline void store(float* to, float4 v) { untold[threadIdx.x / 32].push_back({to, v}); }
+
+inline float4 look(const float* from) {
+    yield("a part");
+    return *(const float4*)from;
+}
+
+inline u32 arrive_at(u32* counter) {
+    yield("an arrival");
+    for (const auto& [to, v] : untold[threadIdx.x / 32]) *(float4*)to = v;
+    untold[threadIdx.x / 32].clear();
+    note_progress();
+    return (*counter)++;
+}
+
 // Shared memory is thread_local, so an address in it is one from here.
-inline thread_local char beginning_of_shared;
+inline thread_local __align__(512) char beginning_of_shared;
 
 inline u32 shared_address(const void* pointer) { return (const char*)pointer - &beginning_of_shared; }
 
@@ -64,6 +83,58 @@ inline void load_matrices(uint4& v, u32 from) {
     const Rows* const rows = share(own, "load_matrices");
     const int row = threadIdx.x % 32 / 4, word = threadIdx.x % 4;
     v = {rows[row].words[word], rows[8 + row].words[word], rows[16 + row].words[word], rows[24 + row].words[word]};
+}
+
+inline void load_turned_matrices(uint4& v, u32 from) {
+    const Rows own = *at_shared_address<const Rows>(from);
+    if (from % 16) fail("an address for load_turned_matrices is no multiple of 16");
+    const Rows* const rows = share(own, "load_turned_matrices");
+    const int column = threadIdx.x % 32 / 4, row = threadIdx.x % 4 * 2;
+    u32 turned[4];
+    for (int i = 0; i < 4; i++) {
+        const u16* const first = (const u16*)(rows + 8 * i + row);
+        turned[i] = (u32)first[column + 8] << 16 | first[column];
+    }
+    v = {turned[0], turned[1], turned[2], turned[3]};
+}
+
+inline u32 turn_matrix(u32 pair) {
+    const u16* const numbers = (const u16*)share(pair, "turn_matrix");
+    const int column = threadIdx.x % 32 / 4, row = threadIdx.x % 4 * 2;
+    return (u32)numbers[(row + 1) * 8 + column] << 16 | numbers[row * 8 + column];
+}
+
+struct Copy {  // of 16 bytes
+    char* to;
+    uint4 content;
+};
+
+inline thread_local std::map<int, std::deque<std::vector<Copy>>> groups;  // of each thread; the last one is open
+
+inline std::deque<std::vector<Copy>>& own_groups() {
+    auto& own = groups[threadIdx.x];
+    if (own.empty()) own.emplace_back();
+    return own;
+}
+
+inline void copy_later(u32 to, const u16* from, bool is_there) {
+    char* const place = at_shared_address<char>(to);
+    if ((size_t)place % 16 || (size_t)from % 16) fail("a copy is not of a multiple of 16 bytes");
+    own_groups().back().push_back({place, is_there ? *(const uint4*)from : uint4{}});
+    memset(place, 0xff, 16);  // which AddressSanitizer sees
+    ASAN_POISON_MEMORY_REGION(place, 16);
+}
+
+inline void end_group() { own_groups().emplace_back(); }
+
+template <int COUNT>
+void wait_for_groups() {
+    for (auto& own = own_groups(); own.size() > COUNT + 1; own.pop_front())
+        for (const Copy& copy : own.front()) {
+            ASAN_UNPOISON_MEMORY_REGION(copy.to, 16);
+            *(uint4*)copy.to = copy.content;
+        }
+    maybe_hold_back();
 }
 
 struct Barrier {

@@ -59,6 +59,26 @@ __device__ __forceinline__ void store(u64* to, u64 value) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");
 }
 
+// Where others read it only after an arrival has told of it.
+__device__ __forceinline__ void store(float* to, float4 v) {
+    asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
+
+__device__ __forceinline__ float4 look(const float* from) {
+    float4 v;
+    asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from) : "memory");
+    return v;
+}
+
+// How many arrived here before. What they and their warps, up to a __syncwarp, wrote until then is seen from now on.
+__device__ __forceinline__ u32 arrive_at(u32* counter) {
+    u32 before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    return before;
+}
+
 // Shared memory, and barriers in it that count arrivals and bytes.
 
 __device__ __forceinline__ u32 shared_address(const void* pointer) {
@@ -68,6 +88,12 @@ __device__ __forceinline__ u32 shared_address(const void* pointer) {
 // Four matrices of 8 rows of 16 bytes; this thread's address is that of row lane % 8 of matrix lane / 8.
 __device__ __forceinline__ void load_matrices(uint4& v, u32 from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+}
+
+// The same, each matrix turned on its diagonal.
+__device__ __forceinline__ void load_turned_matrices(uint4& v, u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
 }
 
@@ -101,6 +127,23 @@ __device__ __forceinline__ void copy_to_shared(u32 to, const u16* from, int byte
         :: "r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(0x12F0000000000000ull) : "memory");
 }
 
+// 16 bytes into shared memory, or as many zeros, which this thread finds there when it waited for their group.
+__device__ __forceinline__ void copy_later(u32 to, const u16* from, bool is_there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"(to), "l"(from), "r"(is_there ? 16 : 0) : "memory");
+}
+
+// All copies since the last one are a group.
+__device__ __forceinline__ void end_group() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// For all groups of this thread but the last COUNT.
+template <int COUNT>
+__device__ __forceinline__ void wait_for_groups() {
+    asm volatile("cp.async.wait_group %0;" :: "n"(COUNT) : "memory");
+}
+
 // Work of several threads.
 
 // d += a * b, (16, 16) times (16, 8); each thread of a warp has some of all three.
@@ -108,6 +151,13 @@ __device__ __forceinline__ void multiply(float (&d)[4], const uint4& a, u32 b0, 
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+// A matrix of 8 rows of 16 bytes, a pair of numbers of row lane / 4 in each thread, turned on its diagonal.
+__device__ __forceinline__ u32 turn_matrix(u32 pair) {
+    u32 turned;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+    return turned;
 }
 
 // A barrier, one of fifteen, of so many threads of the block, in whole warps.
