@@ -6,7 +6,7 @@ from tests.gpu.stage import BLOCK, KINDS, make_engine, prompt
 
 from octavo_engine.batch import Batch
 from octavo_engine.params import SamplingParams
-from octavo_engine.runner.fast import fast_runner
+from octavo_engine.runner.fast import decode_attention, fast_runner
 from octavo_engine.runner.fast.fast_runner import ROW_BUCKETS, FastRunner, bucket
 from octavo_engine.runner.fast.long_prompt import LongPrompt
 from octavo_engine.sequence import Sequence
@@ -16,6 +16,12 @@ LARGEST_ERROR = 0.05
 ROW_COUNTS = sorted({count for edge in ROW_BUCKETS for count in (edge, edge + 1) if count <= ROW_BUCKETS[-1]})
 CONTEXTS = [1023, 1024, 1025, 2047, 2048, 2049, 4094, 4095, 4096]
 """Tables of 4, 8 and 16 blocks hold 1,024, 2,048 and 4,096 tokens."""
+
+
+@pytest.fixture(params=["own", "flash"])
+def attention(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if that of many rows was faster, where the own one can be had at all."""
+    monkeypatch.setattr(decode_attention, "times", lambda *_: (1.0, 2.0) if request.param == "own" else (2.0, 1.0))
 
 
 def make_runner(kind: str, num_blocks: int) -> FastRunner:
@@ -64,6 +70,7 @@ def assert_graph_equals_eager(runner: FastRunner, batch: Batch) -> None:
     assert float(errors.max()) < LARGEST_ERROR, f"{len(eager)} rows, contexts {batch.context_lens}: {errors.tolist()}"
 
 
+@pytest.mark.usefixtures("attention")
 @pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
 def test_rows_grow_past_every_bucket(kind: str) -> None:
@@ -114,6 +121,7 @@ def test_chunks_of_prompts_and_growing_rows_in_turn(kind: str) -> None:
             assert_graph_equals_eager(runner, decode(sequences))
 
 
+@pytest.mark.usefixtures("attention")
 @pytest.mark.parametrize(("num_rows", "num_in_graph"), [(8, 8), (12, 16)])
 @torch.inference_mode()
 def test_rows_that_share_blocks_are_as_if_each_read_its_own(

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
@@ -10,6 +11,7 @@ from octavo_engine.batch import Batch, PendingStep, StepOutput
 from octavo_engine.config import MAX_DECODE_STEPS, MAX_ROWS_OF_STEPS
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.device_memory import tells_when_full
+from octavo_engine.runner.fast.decode_attention import choose_attention, load_ragged
 from octavo_engine.runner.fast.forward import forward_rows
 from octavo_engine.runner.fast.fused import load_steps
 from octavo_engine.runner.fast.graph_memory import GraphMemory
@@ -56,7 +58,10 @@ class FastRunner:
         self._decode_graphs: dict[tuple[int, int, bool, bool], DecodeGraph] = {}
         self._prompt_graphs: dict[tuple[int, int], PromptGraph] = {}
         self._long_prompt = LongPrompt(weights, cache)
-        self._fused = load_steps(weights, cache, self._prompt_eager)
+        with ThreadPoolExecutor(1) as pool:
+            ragged = pool.submit(load_ragged, weights, cache.block_size)  # compiled while the steps are
+            self._fused = load_steps(weights, cache, self._prompt_eager)
+        self._attention = choose_attention(ragged.result(), weights, cache)
 
     def check(self, params: SamplingParams) -> None:
         """See ModelRunner."""
@@ -195,15 +200,15 @@ class FastRunner:
             graph.params.set(sequences)
 
     def _decode_graph(self, num_rows: int, width: int, is_greedy: bool, shares: bool = False) -> DecodeGraph:
-        fused = self._fused.get(num_rows)
-        if fused is not None:
+        if num_rows in self._fused:
             width, shares = self._max_width, False  # its kernel reads lengths, so one graph serves all
         key = num_rows, width, is_greedy, shares
         if key not in self._decode_graphs:
+            compute = self._fused.get(num_rows, self._attention)
             params = None if is_greedy else RowParams.buffers(num_rows, self._device)
             shared_width = self._max_width if shares else 0
             self._decode_graphs[key] = DecodeGraph(
-                self._weights, self._cache, num_rows, width, fused, params, shared_width, self._memory
+                self._weights, self._cache, num_rows, width, compute, params, shared_width, self._memory
             )
         return self._decode_graphs[key]
 

@@ -67,7 +67,7 @@ def largest_error(step: FusedStep, rows: Batch, cache: KVCache, forward: Forward
     errors = []
     for leads in (alone, _leads(positions, size)):  # also, steps take turns with the places between blocks
         ours = step(*(values.to(cache.data.device) for values in (*inputs, leads)))
-        errors += [_relative(ours, logits), _relative(cache.data[written], kv)]
+        errors += [relative_errors(ours, logits), relative_errors(cache.data[written], kv)]
     return float(torch.cat(errors).max().nan_to_num(torch.inf))
 
 
@@ -95,8 +95,8 @@ def _add(batch: Batch, table: list[int], start: int, token_ids: list[int]) -> No
     batch.add(sequence, len(token_ids))
 
 
-def _relative(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
-    """Errors of each row, (rows,)."""
+def relative_errors(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
+    """Of each row, (rows,)."""
     norm = torch.linalg.vector_norm
     errors: torch.Tensor = norm((ours.float() - theirs.float()).flatten(1), dim=1)
     errors /= norm(theirs.float().flatten(1), dim=1)

@@ -3,6 +3,7 @@
 import torch
 
 from octavo_engine.config import MAX_DECODE_STEPS
+from octavo_engine.runner.fast.decode_attention import DecodeAttention
 from octavo_engine.runner.fast.forward import Attend, forward_rows
 from octavo_engine.runner.fast.graph_memory import GraphMemory
 from octavo_engine.runner.fast.kernels import Advance
@@ -18,25 +19,25 @@ class DecodeGraph:
     """One decode step of up to `num_rows` rows over tables of `width` blocks; replayed, it goes on by itself.
 
     `inputs` is one int32 buffer, filled by one transfer: ids, positions, replied tokens and steps done, (rows,) each,
-    then the tables, (rows, width); with `fused` the leads that it wants; with a `shared_width` what SharedRows wants,
-    in tables of that width, and the rows' own begin after the shared blocks. Each replay appends its ids to `out` and
-    moves ids and positions on. Rows that are not in use write to the scratch block, which no sequence has. With
-    `fused`, the logits come of one kernel, else of `forward_rows`.
+    then the tables, (rows, width); for a FusedStep the leads that it wants; with a `shared_width` what SharedRows
+    wants, in tables of that width, and the rows' own begin after the shared blocks. Each replay appends its ids to
+    `out` and moves ids and positions on. Rows that are not in use write to the scratch block, which no sequence has.
+    The logits come of one kernel, or of `forward_rows` with an attention.
     """
 
     def __init__(
-        self, w: FastWeights, cache: KVCache, num_rows: int, width: int, fused: FusedStep | None,
+        self, w: FastWeights, cache: KVCache, num_rows: int, width: int, compute: FusedStep | DecodeAttention,
         params: RowParams | None, shared_width: int, memory: GraphMemory,
     ) -> None:  # fmt: skip
         device = cache.data.device
-        self.num_rows, self.width, self.params, self.is_fused = num_rows, width, params, fused is not None
+        self.num_rows, self.width, self.params, self.is_fused = num_rows, width, params, isinstance(compute, FusedStep)
         sizes = [num_rows] * 4 + [num_rows * width]
         sizes += [num_rows, num_rows + 1, num_rows + 1, num_rows * shared_width] if shared_width else []
-        sizes += [2 * num_rows] if fused else []
+        sizes += [2 * num_rows] if self.is_fused else []
         self.inputs = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
         ids, positions, replied, step, tables, *more = torch.split(self.inputs, sizes)
         tables.fill_(cache.scratch_block)
-        self._leads = more[0] if fused else None
+        self._leads = more[0] if self.is_fused else None
         self._shared = None
         if shared_width:
             lengths, cu_rows, cu_tokens, shared_tables = more
@@ -44,7 +45,7 @@ class DecodeGraph:
         self._ids, self._positions, self._replied, self._tables = ids, positions, replied, tables.view(num_rows, width)
         self.out = torch.zeros(MAX_DECODE_STEPS, num_rows, dtype=torch.int32, device=device)
         self._state = (ids, positions, replied, step, self.out)
-        self._weights, self._cache, self._fused = w, cache, fused
+        self._weights, self._cache, self._compute = w, cache, compute
         self._logits = memory.logits[:num_rows]
         self._advance = Advance(num_rows, len(w.head), device)
         self.graph = memory.capture(self._run)
@@ -56,22 +57,22 @@ class DecodeGraph:
         self._advance(self.logits, drawn, self._state)
 
     def _forward(self) -> torch.Tensor:
-        if self._fused is not None and self._leads is not None:
-            return self._fused(self._ids, self._positions, self._tables, self._leads)
+        if isinstance(self._compute, FusedStep):
+            assert self._leads is not None
+            return self._compute(self._ids, self._positions, self._tables, self._leads)
         size = self._cache.block_size
         places = self._positions - self._shared.lengths if self._shared else self._positions
         block = self._tables.gather(1, (places // size).long()[:, None])[:, 0]
         return forward_rows(
             self._weights, self._cache, self._ids, self._positions, block * size + places % size, None,
-            self._attention(places + 1), self._logits,
+            self._attend(self._compute, places + 1), self._logits,
         )  # fmt: skip
 
-    def _attention(self, lengths: torch.Tensor) -> Attend:
+    def _attend(self, attention: DecodeAttention, lengths: torch.Tensor) -> Attend:
         tables, shared, scale = self._tables, self._shared, self._weights.scale
         if shared is not None:
-            return lambda q, _, pages: attend_shared(q, pages, shared, lengths, tables, scale)
-        rows = Rows(self.num_rows, lengths, tables, lengths, lengths, 0, 0)
-        return lambda q, fresh, pages: attend_paged(q, fresh, pages, rows, softmax_scale=scale)
+            return lambda q, _, pages: attend_shared(q, pages, shared, lengths, tables, scale, attention)
+        return lambda q, _, pages: attention(q, pages, lengths, tables)[0]
 
 
 class PromptGraph:

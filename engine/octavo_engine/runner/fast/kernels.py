@@ -117,7 +117,7 @@ def merge_parts(
     lengths: torch.Tensor,
 ) -> torch.Tensor:
     """Attention over two sets of keys from that over each, (rows, heads, dim), and the logarithms of their weights,
-    (heads, rows) and (rows, heads, 1); rows whose `lengths`, (rows,), are 0 have no first part.
+    (heads, rows) and (rows, heads); rows whose `lengths`, (rows,), are 0 have no first part.
     """
     rows, heads, dim = common.shape
     out = torch.empty_like(common)

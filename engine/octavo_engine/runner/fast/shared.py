@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from octavo_engine.runner.fast.decode_attention import DecodeAttention
 from octavo_engine.runner.fast.kernels import merge_parts
 
 
@@ -30,9 +31,10 @@ def attend_shared(
     own_lengths: torch.Tensor,
     own_tables: torch.Tensor,
     scale: float,
+    attend_own: DecodeAttention,
 ) -> torch.Tensor:
     """Attention of one token a row, q (rows, heads, dim), over the shared blocks and then each row's own."""
-    from flash_attn import flash_attn_varlen_func, flash_attn_with_kvcache
+    from flash_attn import flash_attn_varlen_func
 
     keys, values = pages
     most_tokens = shared.tables.shape[1] * keys.shape[1]
@@ -40,8 +42,5 @@ def attend_shared(
         q, keys, values, shared.cu_rows, shared.cu_tokens, len(q), most_tokens,
         block_table=shared.tables, softmax_scale=scale, causal=False, return_attn_probs=True,
     )  # fmt: skip
-    own, own_weights = flash_attn_with_kvcache(
-        q[:, None], keys, values, cache_seqlens=own_lengths, block_table=own_tables,
-        softmax_scale=scale, causal=True, return_softmax_lse=True,
-    )  # fmt: skip
-    return merge_parts(common, common_weights, own[:, 0], own_weights, shared.lengths)
+    own, own_weights = attend_own(q, pages, own_lengths, own_tables)
+    return merge_parts(common, common_weights, own, own_weights, shared.lengths)
