@@ -140,19 +140,19 @@ def test_blocks_that_rows_share_are_read_once() -> None:
 def test_a_step_that_is_one_kernel_tells_where_its_time_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, runner = stepping(num_decode_steps=32)
     loaded = replace(loaded, info=replace(loaded.info, device="cpu"))
-    asked: list[tuple[int, ...]] = []
+    asked: list[tuple[int, int]] = []
 
-    def profile(*asked_for: int) -> dict[str, float] | None:
-        asked.append(asked_for)
-        return {"step": 50.0, "QKV: products": 40.0, "feed waits: memory": 5.0} if asked_for[0] == 1 else None
+    def profile(tables: list[list[int]], context: int) -> dict[str, float] | None:
+        asked.append((len(tables), context))
+        return {"step": 50.0, "QKV: products": 40.0, "feed waits: memory": 5.0} if len(tables) == 1 else None
 
     monkeypatch.setattr(runner, "profile", profile, raising=False)
     monkeypatch.setattr(steps, "SECONDS", 0.0)
     monkeypatch.setattr(device, "COPIED_BYTES", 1 << 20)
     cases = steps.Cases(rows=(1, 3), contexts=(100,), shared=200, is_profiled=True)
-    *_, inside, many = steps.bench_step(cases, "tiny", loaded)
-    assert asked == [(1, 100, 99), (3, 100, 99)]
-    assert (inside.work, many.work) == ("step/inside", "step/parts")
+    *_, inside, one, many = steps.bench_step(cases, "tiny", loaded)
+    assert asked == [(1, 100), (3, 100)]
+    assert [result.work for result in (inside, one, many)] == ["step/inside", "step/parts", "step/parts"]
     assert [part["share %"] for part in inside.parts] == [80.0, 10.0]
 
 

@@ -102,8 +102,7 @@ class EmulatedStep:
             patch.setattr(torch.cuda, "get_device_properties", lambda *_: device)
             patch.setattr(torch.cuda, "set_device", lambda *_: None)
             patch.setattr(step, "CudaModule", compiled)
-            patch.setattr(step, "NUM_ROWS", (num_rows,))
-            kernels = StepKernels(w, cache.block_size, profile=profile)
+            kernels = StepKernels(w, cache.block_size, (num_rows,), profile=profile)
         self._module, self._cache = modules[0], cache
         self._fused = FusedStep(w, cache, kernels, num_rows)
         self.clocks = self._fused.clocks

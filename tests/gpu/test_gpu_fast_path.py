@@ -7,6 +7,7 @@ from tests.gpu.stage import KINDS, TOLERANCE, assert_same, build, drain, make_en
 from octavo_engine.engine import Engine
 from octavo_engine.events import Delta
 from octavo_engine.params import SamplingParams
+from octavo_engine.runner.fast import fast_runner
 from octavo_engine.runner.fast.fast_runner import FastRunner
 from octavo_engine.runner.fast.step import OLDEST_CAPABILITY, FusedStep
 
@@ -76,13 +77,14 @@ def test_a_fused_step_that_lies_is_not_taken_and_nobody_sees_it(monkeypatch: pyt
     assert_same(run(other, only=prompt(300))["only"], run(honest, only=prompt(300))["only"])
 
 
-def test_the_fused_step_tells_where_its_time_goes() -> None:
+def test_the_fused_step_tells_where_its_time_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = make_engine("Qwen3Config")._runner
     assert isinstance(runner, FastRunner)
     if not runner._fused:
         pytest.skip("the fused step needs Hopper or newer")
-    assert runner.profile(num_rows=3, context=600) is None
-    costs = runner.profile(num_rows=4, context=600, shared=512)
+    assert runner.profile([[0, 1, 2]] * 3, context=600) is None
+    monkeypatch.setattr(fast_runner, "FUSED_WORTH_BYTES", 1)
+    costs = runner.profile([[0, 1, 2 + row] for row in range(4)], context=600)
     assert costs is not None
     workers = sum(microseconds for cost, microseconds in costs.items() if cost != "step" and "feed" not in cost)
     assert workers == pytest.approx(costs["step"])

@@ -57,8 +57,8 @@ def bench_step(cases: Cases, model: str, loaded: Loaded) -> Iterator[Result]:
     yield from (_result(model, *pair, {"left out": reason}) for pair, reason in left_out.items())
     if cases.is_profiled:
         for result, batch in timed:
-            yield _profiled(loaded, result, batch)
-            yield from _inside(loaded, result, cases.shared)
+            yield from _inside(loaded, result, batch)
+        yield from (_profiled(loaded, result, batch) for result, batch in timed)
 
 
 def _result(model: str, rows: int, context: int, figures: Figures) -> Result:
@@ -148,11 +148,10 @@ def _profiled(loaded: Loaded, timed: Result, batch: Batch) -> Result:
     return replace(timed, work="step/parts", parts=parts_of(looks, PROFILED_LOOKS * batch.num_steps, step_us, device))
 
 
-def _inside(loaded: Loaded, timed: Result, shared: int) -> Iterator[Result]:
+def _inside(loaded: Loaded, timed: Result, batch: Batch) -> Iterator[Result]:
     """Where the time of a step goes that is one kernel, which tells it itself."""
-    rows, context = int(timed.more["rows"]), int(timed.more["context"])
     profile = getattr(loaded.engine.runner, "profile", None)
-    costs = profile(rows, context, min(shared, context - 1)) if profile else None
+    costs = profile([s.block_table for s in batch.sequences], batch.context_lens[0]) if profile else None
     if costs:
         step_us = costs.pop("step")
         parts = [{"us a step": us, "share %": round(100 * us / step_us, 1), "what": cost} for cost, us in costs.items()]

@@ -18,8 +18,8 @@ from octavo_engine.runner.fast.graph_memory import GraphMemory
 from octavo_engine.runner.fast.graphs import DecodeGraph, PromptGraph
 from octavo_engine.runner.fast.long_prompt import LongPrompt
 from octavo_engine.runner.fast.sharing import FUSED_WORTH_BYTES, WORTH_BYTES, Sharing, find_sharing
-from octavo_engine.runner.fast.step import NUM_ROWS
-from octavo_engine.runner.fast.step_profile import step_profile
+from octavo_engine.runner.fast.step import NUM_ROWS, FusedStep
+from octavo_engine.runner.fast.step_profile import Profile, step_profile
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.filters import RowParams, draw
 from octavo_engine.runner.flash import attend_paged, cumulative, padded, rows_of
@@ -117,11 +117,15 @@ class FastRunner:
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1000 / num_steps
 
-    def profile(self, num_rows: int, context: int, shared: int = 0) -> dict[str, float] | None:
-        """See step_profile; None where so many rows are no fused step. No sequence may hold a block."""
-        if num_rows not in self._fused:
+    def profile(self, tables: list[list[int]], context: int) -> Profile | None:
+        """See step_profile; None where so many rows are no fused step."""
+        fused, size = self._fused.get(len(tables)), self._cache.block_size
+        if fused is None:
             return None
-        return step_profile(self._weights, self._cache, num_rows, context, shared)
+        sharing = self._sharing_of(tables, [context - 1] * len(tables), fused)
+        leads = sharing.leads(len(tables), size) if sharing else [0] * 2 * len(tables)
+        width = -(-context // size)
+        return step_profile(self._weights, self._cache, [table[:width] for table in tables], context, leads)
 
     @tells_when_full
     @torch.inference_mode()
@@ -149,12 +153,16 @@ class FastRunner:
 
     def _sharing(self, batch: Batch, num_rows: int) -> Sharing | None:
         """Which rows begin alike, where a graph can make use of it and the ids are all that is wanted of it."""
-        fused = self._fused.get(num_rows)
-        if not is_plain(batch.sequences) or (fused and not fused.has_leads):
+        if not is_plain(batch.sequences):
+            return None
+        tables = [sequence.block_table for sequence in batch.sequences]
+        return self._sharing_of(tables, batch.positions, self._fused.get(num_rows))
+
+    def _sharing_of(self, tables: list[list[int]], positions: list[int], fused: FusedStep | None) -> Sharing | None:
+        if fused and not fused.has_leads:
             return None
         size, layer_bytes = self._cache.block_size, self._cache.data[0, 0].nbytes
-        tables = [sequence.block_table for sequence in batch.sequences]
-        return find_sharing(tables, batch.positions, size, layer_bytes, FUSED_WORTH_BYTES if fused else WORTH_BYTES)
+        return find_sharing(tables, positions, size, layer_bytes, FUSED_WORTH_BYTES if fused else WORTH_BYTES)
 
     def _draw(self, logits: torch.Tensor, sequences: list[Sequence]) -> PendingStep:
         """The host has no say in sampling: it follows in the queue, and nobody waits for more than the ids."""

@@ -60,12 +60,12 @@ def largest_error(step: FusedStep, rows: Batch, cache: KVCache, forward: Forward
     size, positions = cache.block_size, rows.positions
     written = [s.block_table[-1] for s in rows.sequences], slice(None), slice(None), [p % size for p in positions]
     logits, kv = forward(rows), cache.data[written]
-    cache.data[written] = 0
     tables = [padded(s.block_table, 1 + max(positions) // size) for s in rows.sequences]
     inputs = [torch.tensor(values, dtype=torch.int32) for values in (rows.token_ids, positions, tables)]
     alone = torch.zeros(2, len(positions), dtype=torch.int32)
     errors = []
     for leads in (alone, _leads(positions, size)):  # also, steps take turns with the places between blocks
+        cache.data[written] = 0
         ours = step(*(values.to(cache.data.device) for values in (*inputs, leads)))
         errors += [relative_errors(ours, logits), relative_errors(cache.data[written], kv)]
     return float(torch.cat(errors).max().nan_to_num(torch.inf))

@@ -1,6 +1,7 @@
 """Launches the decode step in one CUDA kernel: its constants, its buffers, and where everything lies."""
 
 import struct
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -51,16 +52,18 @@ def num_copies(num_rows: int) -> int:
 
 
 class StepKernels:
-    """The kernels for one model on its device, for each number of rows.
+    """The kernels for one model on its device, for each of `counts` of rows; with `profile` they fill FusedStep.clocks.
 
     Raises CudaModuleError where they cannot be compiled or have too little room.
     """
 
-    def __init__(self, w: FastWeights, block_size: int, *, profile: bool = False) -> None:
+    def __init__(
+        self, w: FastWeights, block_size: int, counts: Sequence[int] = NUM_ROWS, *, profile: bool = False
+    ) -> None:
         device: Any = torch.cuda.get_device_properties(w.qkv.device)
         self.num_programs: int = device.multi_processor_count
         room: int = device.shared_memory_per_block_optin
-        layouts = {rows: StepLayout.of(w, rows, self.num_programs) for rows in NUM_ROWS}
+        layouts = {rows: StepLayout.of(w, rows, self.num_programs) for rows in counts}
         depths = {rows: layout.depth(room) for rows, layout in layouts.items()}
         if min(depths.values()) < MIN_DEPTH:
             raise CudaModuleError(f"{room} bytes of shared memory are too few")
@@ -77,7 +80,7 @@ class StepKernels:
             return CudaModule(FILES, defines | of_rows | {"SUMS_BYTES": layouts[rows].sums_bytes})
 
         with ThreadPoolExecutor() as pool:
-            modules = dict(zip(NUM_ROWS, pool.map(compiled, NUM_ROWS), strict=True))
+            modules = dict(zip(counts, pool.map(compiled, counts), strict=True))
         self.begin = {rows: module.kernel("begin_step") for rows, module in modules.items()}
         self.step = {
             rows: module.kernel("step", depths[rows] * STAGE_BYTES + layouts[rows].sums_bytes)

@@ -9,7 +9,7 @@ MAX_SPLITS, MAX_LEAD_SPLITS, LEAD_QUERIES, WARPS, SPILLED, SEGMENT, MAX_ROWS = 1
 STAGE_BYTES = 8 * (2 * SEGMENT + 16)
 MIN_DEPTH, MAX_DEPTH = 2, 16
 """Stages of the queue of weights; a warp takes the second before it gives the first back."""
-STATIC_BYTES = 2 << 10
+STATIC_BYTES = 3 << 10
 """More than the kernel declares of static shared memory."""
 
 

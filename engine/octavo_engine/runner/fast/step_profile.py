@@ -14,30 +14,24 @@ COSTS = (
 )
 """As clocks.cuh numbers them; those of the feed go on beside the others."""
 NUM_STEPS = 20
+Profile = dict[str, float]
 
 
 @torch.inference_mode()
-def step_profile(w: FastWeights, cache: KVCache, num_rows: int, context: int, shared: int = 0) -> dict[str, float]:
+def step_profile(w: FastWeights, cache: KVCache, tables: list[list[int]], context: int, leads: list[int]) -> Profile:
     """Microseconds of a whole step, "step", and of each of COSTS, the mean of all blocks.
 
-    `num_rows` rows, 1, 2, 4 or 8, have `context` tokens each, of which they share the first `shared`; both count in
-    whole blocks, and blocks from 0 on are written to. Raises CudaModuleError where the kernel cannot be had, and
-    ValueError when the pool has too few blocks.
+    Of rows over block `tables`, 1, 2, 4 or 8, that have `context` tokens with the new one; `leads` as FusedStep wants
+    them. Raises CudaModuleError where the kernel cannot be had.
     """
-    size, width = cache.block_size, -(-(context + NUM_STEPS + 2) // cache.block_size)
-    if num_rows * width > cache.scratch_block:
-        raise ValueError(f"{num_rows} rows of {context} tokens need {num_rows * width} blocks")
-    tables = torch.arange(num_rows * width, dtype=torch.int32).view(num_rows, width)
-    tables[:, : shared // size] = tables[0, : shared // size].clone()
-    leads = torch.zeros(2, num_rows, dtype=torch.int32)
-    leads[0] = shared // size * size
-    values = torch.ones(num_rows, dtype=torch.int32), torch.full((num_rows,), context, dtype=torch.int32), tables, leads
-    inputs = [value.to(cache.data.device) for value in values]
-    step = FusedStep(w, cache, StepKernels(w, size, profile=True), num_rows)
-    return _clocked(step, inputs)
+    count, device = len(tables), cache.data.device
+    values = [1] * count, [context - 1] * count, tables, leads
+    ids, positions, blocks, shared = (torch.tensor(value, dtype=torch.int32, device=device) for value in values)
+    step = FusedStep(w, cache, StepKernels(w, cache.block_size, (count,), profile=True), count)
+    return _clocked(step, [ids, positions, blocks, shared])
 
 
-def _clocked(step: FusedStep, inputs: list[torch.Tensor]) -> dict[str, float]:
+def _clocked(step: FusedStep, inputs: list[torch.Tensor]) -> Profile:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     step(*inputs)
     step(*inputs)
