@@ -52,6 +52,10 @@ CASES = {
         hidden=72, intermediate=96, heads=1, kv_heads=1, dim=64, has_extras=True,
         num_programs=32, depth=3, positions=[3900, 1700], groups=[(2, 6)],
     ),
+    "four rows, of which one is long and has most of the teams": Case(
+        hidden=40, intermediate=48, heads=4, kv_heads=2, dim=64, has_extras=False,
+        num_programs=12, depth=3, positions=[3, 1900, 200, 40], layers=2,
+    ),
     "eight rows, three steps of columns, odd numbers of stages in many rounds": Case(
         hidden=2056, intermediate=120, heads=3, kv_heads=1, dim=64, has_extras=False,
         num_programs=3, depth=9, positions=[0, 1, 2, 130, 250, 256, 300, 40], layers=1,

@@ -46,8 +46,8 @@ class StepLayout:
     def num_parts(self) -> int:
         """The most units that attention of one row and KV head is made of."""
         num_teams = WARPS // self.team * self.num_programs
-        quads = -(-self.num_rows * self.group // LEAD_QUERIES)
-        splits = max(1, min(num_teams // (self.num_rows * self.num_kv_heads), MAX_SPLITS))
+        quads, units = -(-self.num_rows * self.group // LEAD_QUERIES), num_teams // self.num_kv_heads
+        splits = min(units, MAX_SPLITS) if self.num_rows <= units else 1
         leads = max(1, min(num_teams // (self.num_kv_heads * quads), MAX_LEAD_SPLITS)) if self.has_leads else 0
         return splits + leads
 

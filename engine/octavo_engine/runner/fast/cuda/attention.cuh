@@ -31,7 +31,7 @@ __device__ __forceinline__ Merged merge_new(const Merged& cached, const Head& he
 // each dimension, then the highest score and the weight, which the lanes look up for a unit each. Where there are fewer
 // units than loads, the last one is looked up again and counts nothing.
 __device__ __forceinline__ Merged merge_units(const Merged& own, const u64* partial, int num_others, int d, u32 tag) {
-    constexpr int AT_ONCE = SHARE > 1 ? within(1, SHARE - 1, 8) : within(1, LEAD_SPLITS, 8);
+    constexpr int AT_ONCE = EQUAL_SPLITS > 1 ? within(1, EQUAL_SPLITS - 1, 8) : within(1, PARTS - 1, 4);
     const int lane = threadIdx.x & 31;
     const u64* const of_lane = partial + min(lane, num_others - 1) * Place::PARTIAL_STRIDE + DIM;
     Tagged<2> scores;
@@ -177,6 +177,6 @@ __device__ __forceinline__ void attention(
         spent(C_LEADS);
     }
 #pragma unroll 1
-    for (int i = num_leads; i < num_leads + MOST_PLACES - MOST_LEADS; i++)
+    for (int i = num_leads; i < num_leads + MOST_OWN; i++)
         if (places.all[i].is_there()) attend(p, places.all[i], vectors, layer, tag, head);
 }

@@ -3,7 +3,8 @@
 // of this lead with up to four queries of these rows, so that its keys and values come once for all four.
 //
 // A team of warps takes one unit at a time. It has its units of leads first, which wait for nobody but the projection:
-// of a row's own splits, the last merges what all others and the lead's left.
+// of a row's own splits, the last merges what all others and the lead's left. Splits are equally long for all rows, so
+// that a long row among short ones has most of the teams.
 
 constexpr int MAX_SPLITS = 16, MAX_LEAD_SPLITS = 8;
 constexpr int LANES = DIM / 8;                // that share a token
@@ -19,13 +20,16 @@ static_assert(PAGE % CHUNK == 0 && PAGE % LEAD_CHUNK == 0, "what a team takes at
 
 constexpr int within(int least, int value, int most) { return value < least ? least : value < most ? value : most; }
 
-constexpr int SHARE = within(1, ALL_TEAMS / ITEMS, MAX_SPLITS);  // most splits of an item
+constexpr int UNITS = ALL_TEAMS / KV_HEADS;  // of one KV head, that the teams take all at once
+constexpr bool IS_SPLIT = ROWS <= UNITS;     // else a team has several rows, each whole
+constexpr int MOST_SPLITS = IS_SPLIT ? within(1, UNITS, MAX_SPLITS) : 1;      // of a row
+constexpr int EQUAL_SPLITS = IS_SPLIT ? within(1, UNITS / ROWS, MAX_SPLITS) : 1;  // where all rows are as long
 constexpr bool HAS_LEADS = ROWS > 1 && GROUP < LEAD_QUERIES;  // else a row's own queries fill a unit
 constexpr int QUADS = ceil_div(ROWS * GROUP, LEAD_QUERIES);
 constexpr int LEAD_SPLITS = HAS_LEADS ? within(1, ALL_TEAMS / (KV_HEADS * QUADS), MAX_LEAD_SPLITS) : 0;
-constexpr int PARTS = LEAD_SPLITS + SHARE;  // most units that a row's item is made of
+constexpr int PARTS = LEAD_SPLITS + MOST_SPLITS;  // most units that a row's item is made of
 constexpr int MOST_LEADS = HAS_LEADS ? ceil_div(KV_HEADS * LEAD_SPLITS * (QUADS + ROWS / 2), ALL_TEAMS) : 0;
-constexpr int MOST_PLACES = MOST_LEADS + ceil_div(ITEMS * SHARE, ALL_TEAMS);  // units of a team
+constexpr int MOST_OWN = IS_SPLIT ? 1 : ceil_div(ITEMS, ALL_TEAMS), MOST_PLACES = MOST_LEADS + MOST_OWN;  // of a team
 
 __device__ __forceinline__ int team() { return threadIdx.x / TEAM_THREADS; }
 __device__ __forceinline__ int warp_of_team() { return threadIdx.x % TEAM_THREADS / 32; }
@@ -34,6 +38,39 @@ __device__ __forceinline__ void sync_team() {
     __syncwarp();
     sync_some<TEAM_THREADS>(1 + (TEAMS > 1) + team());
 }
+
+// Of each lane its row's tokens, if it has a row; a whole warp's work.
+struct RowOfLane {
+    int lead, left, num_splits;  // left: cached tokens behind the lead
+    int edge;                    // units of this row and of those before it
+    int length;                  // of all splits but a row's last
+
+    __device__ __forceinline__ explicit RowOfLane(const Params& p) {
+        const int lane = threadIdx.x & 31;
+        lead = HAS_LEADS && lane < ROWS ? p.leads[lane] : 0;
+        left = lane < ROWS ? p.positions[lane] - lead : 0;
+        length = IS_SPLIT ? fitting_length() : 1 << 30;
+        num_splits = lane < ROWS ? splits() : 0;
+        edge = num_splits * KV_HEADS;
+#pragma unroll
+        for (int offset = 1; offset < ROWS; offset <<= 1) {
+            const int before = __shfl_up_sync(~0u, edge, offset);
+            if (lane >= offset) edge += before;
+        }
+    }
+
+    __device__ __forceinline__ int splits() const { return max(1, ceil_div(left, length)); }
+
+    // About the shortest with which there are no more splits than teams for them.
+    __device__ __forceinline__ int fitting_length() {
+        const int all = __reduce_add_sync(~0u, left), longest = __reduce_max_sync(~0u, left);
+        const int least = max(ceil_div(all, UNITS > 0 ? UNITS : 1), ceil_div(longest, MAX_SPLITS));
+        length = max(1, ceil_div(least, CHUNK)) * CHUNK;
+        while (__reduce_add_sync(~0u, (threadIdx.x & 31) < ROWS ? splits() : 0) > UNITS)
+            length += ceil_div(length, 16 * CHUNK) * CHUNK;
+        return length;
+    }
+};
 
 struct Place {  // of one unit of work
     const int* table;
@@ -51,21 +88,23 @@ struct Place {  // of one unit of work
     __device__ __forceinline__ int row_of(int i) const { return row + (query + i) / GROUP; }
     __device__ __forceinline__ int head_of(int i) const { return (query + i) % GROUP; }
 
-    // A split of a row's own tokens: those that follow its lead.
-    __device__ void find_own(const Params& p, int unit) {
-        const int item = unit % ITEMS, split = unit / ITEMS;
-        row = item / KV_HEADS;
-        kv_head = item % KV_HEADS;
-        position = p.positions[row];
-        table = p.tables + row * p.table_width;
-        const int lead = HAS_LEADS ? p.leads[row] : 0, left = position - lead;
-        const int length = ceil_div(ceil_div(left, SHARE), CHUNK) * CHUNK, num_splits = left ? ceil_div(left, length) : 1;
+    // A split of a row's own tokens, those that follow its lead, if there are so many; a whole warp's work.
+    __device__ __forceinline__ void find_own(const Params& p, const RowOfLane& rows, int unit) {
+        row = __reduce_add_sync(~0u, (threadIdx.x & 31) < ROWS && rows.edge <= unit);
+        const int lead = __shfl_sync(~0u, rows.lead, row), num_splits = __shfl_sync(~0u, rows.num_splits, row);
+        const int past = lead + __shfl_sync(~0u, rows.left, row), edge = __shfl_sync(~0u, rows.edge, row);
+        query = num_queries = 0;
+        if (row == ROWS) return;
+        const int of_row = unit - (edge - num_splits * KV_HEADS), split = of_row / KV_HEADS;
         const int num_before = lead ? num_lead_splits(lead) : 0;
-        query = 0;
-        num_queries = split < num_splits ? GROUP : 0;
+        kv_head = of_row % KV_HEADS;
+        position = past;
+        table = p.tables + row * p.table_width;
+        num_queries = GROUP;
         part = num_before + split;
         num_others = num_before + num_splits - 1;
-        span(p, lead + split * length, min(position, lead + split * length + length));
+        const int first = lead + (split ? split * rows.length : 0);
+        span(p, first, split < num_splits - 1 ? first + rows.length : past);
     }
 
     // A split of the lead of some group, if there are so many.
@@ -125,21 +164,25 @@ struct Places {
     Place all[MOST_PLACES];
     int num_leads;
 
+    // A whole warp's work.
     __device__ void find(const Params& p, int team_of_block) {
-        const int own = blockIdx.x + PROGRAMS * team_of_block;
-        num_leads = 0;
+        const int own = blockIdx.x + PROGRAMS * team_of_block, lane = threadIdx.x & 31;
+        const RowOfLane rows(p);
+        Place place;
+        int count = 0;
         if (HAS_LEADS)
 #pragma unroll 1
-            for (int unit = ALL_TEAMS - 1 - own; num_leads < MOST_LEADS; unit += ALL_TEAMS) {  // the idle come first
-                all[num_leads].find_lead(p, unit);
-                if (!all[num_leads].is_there()) break;
-                num_leads++;
+            for (int unit = ALL_TEAMS - 1 - own; count < MOST_LEADS; unit += ALL_TEAMS) {  // the idle come first
+                place.find_lead(p, unit);
+                if (!place.is_there()) break;
+                if (lane == 0) all[count] = place;
+                count++;
             }
 #pragma unroll 1
-        for (int i = 0; i < MOST_PLACES - MOST_LEADS; i++) {
-            const int unit = own + i * ALL_TEAMS;
-            all[num_leads + i].num_queries = 0;
-            if (unit < ITEMS * SHARE) all[num_leads + i].find_own(p, unit);
+        for (int i = 0; i < MOST_OWN; i++) {
+            place.find_own(p, rows, own + i * ALL_TEAMS);
+            if (lane == 0) all[count + i] = place;
         }
+        if (lane == 0) num_leads = count;
     }
 };

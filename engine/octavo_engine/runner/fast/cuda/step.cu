@@ -156,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1) step(const __grid
     u64* const after_mlp = p.squares + ROWS * PROGRAMS;
     u32 tag = epoch * (LAYERS + 1);
     int first = blockIdx.x;
-    if (threadIdx.x % TEAM_THREADS == 0) memory.places[team()].find(p, team());
+    if (warp_of_team() == 0) memory.places[team()].find(p, team());
 
 #pragma unroll 1
     for (int layer = 0; layer < LAYERS; layer++, tag++) {
