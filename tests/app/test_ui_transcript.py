@@ -1,5 +1,7 @@
 """Laws of the transcript: hidden chats draw nothing, only visible lines are made, and it never jumps."""
 
+import itertools
+
 import pytest
 from tests.app.ui_fakes import READY, FakeSession
 from tests.app.ui_stage import Stage, stored
@@ -64,6 +66,18 @@ async def test_a_burst_of_text_is_drawn_in_few_frames(monkeypatch: pytest.Monkey
         await stage.settle()
         assert 1 <= len(frames) <= 3
         assert transcript(stage)._blocks[-1].reply.text == 200 * "word "
+
+
+async def test_a_process_that_was_held_up_draws_the_next_frame_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Stage(stored("One", "1", ("p", "r")), chat_id="1").open() as stage:
+        stage.current.begin("p")
+        late = itertools.count(1.0)  # of the clock of Textual's timers, each look at which comes a second later
+        with monkeypatch.context() as patch:
+            patch.setattr("textual.timer._time.get_time", lambda: next(late))
+            stage.app._frames.draw()
+            stage.current.say("words")  # so soon after a frame they wait for the next one
+            await stage.settle()
+        assert transcript(stage)._blocks[-1].reply.text == "words"
 
 
 async def test_only_visible_lines_are_drawn() -> None:

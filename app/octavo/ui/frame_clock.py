@@ -1,5 +1,6 @@
 """Draws at most once a frame, however often something changes."""
 
+from asyncio import get_running_loop
 from collections.abc import Callable
 from time import monotonic
 
@@ -24,8 +25,8 @@ class FrameClock:
         self._is_due = True
         if monotonic() - self._drawn_at >= FRAME_S:
             self._pump.call_next(self.draw)
-        else:
-            self._pump.set_timer(FRAME_S, self.draw)
+        else:  # not a timer of Textual's: one that begins late, after the process was held up, never fires
+            get_running_loop().call_later(FRAME_S, self._pump.call_next, self.draw)
 
     def draw(self) -> None:
         """Draw now."""
