@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -99,6 +100,23 @@ async def test_an_end_that_the_store_refuses_is_told_and_written_later(monkeypat
             chat = store.last_chat().id
             await until(lambda: store.turns(chat)[-1].status is TurnStatus.DONE)
             assert store.turns(chat)[-1].reply == "Hello there."
+
+
+async def test_an_end_is_offered_once_however_slow_the_store_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    end_turn = Store.end_turn
+
+    def end_slowly(*values: Any, **more: Any) -> object:
+        time.sleep(0.1)
+        return end_turn(*values, **more)
+
+    monkeypatch.setattr("octavo.host.turns.FLUSH_S", 0.01)
+    monkeypatch.setattr(Store, "end_turn", end_slowly)
+    async with host_inside(monkeypatch, quick) as (_, client, _):
+        for _ in range(2):
+            assert "".join([text async for text in client.submit("Hello.").text()]) == "Hello."
+    assert "came too late" not in caplog.text
 
 
 async def test_a_status_that_cannot_be_told_is_an_error_and_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:

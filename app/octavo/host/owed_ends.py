@@ -1,5 +1,6 @@
 """Ends of turns on their way to the store: one that it refuses is kept and offered again until it is taken."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ class OwedEnds:
     def __init__(self, store: StoreThread) -> None:
         self._store = store
         self._endings: dict[str, Ending] = {}
+        self._paying = asyncio.Lock()
 
     @property
     def endings(self) -> Sequence[Ending]:
@@ -24,16 +26,18 @@ class OwedEnds:
 
     async def write(self, ending: Ending) -> StoreError | None:
         """Store an end; if that fails, why, and from then on it is owed."""
-        self._endings[ending.turn_id] = ending
         error = await self._offer(ending)
         if error:
+            self._endings[ending.turn_id] = ending
             log.warning("the end of a turn cannot be stored: %s", error)
         return error
 
     async def pay(self) -> None:
         """Offer all again; quietly, since this is done each second."""
-        for ending in self.endings:
-            await self._offer(ending)
+        async with self._paying:  # what two offer at once would be refused to the second
+            for ending in self.endings:
+                if await self._offer(ending) is None:
+                    del self._endings[ending.turn_id]
 
     async def _offer(self, ending: Ending) -> StoreError | None:
         try:
@@ -42,5 +46,4 @@ class OwedEnds:
             log.warning("an end came too late: %s", error)
         except StoreError as error:
             return error
-        self._endings.pop(ending.turn_id, None)
         return None
