@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import pytest
 from tests.app.host_stage import DEADLINE_S, HostStage, host_stage
@@ -11,6 +11,7 @@ from tests.app.host_stage import DEADLINE_S, HostStage, host_stage
 from octavo.client import Client
 from octavo.config import Settings
 from octavo.host import server
+from octavo.host_lock import sign, try_lock
 from octavo.launcher import HostSpec
 from octavo_engine.echo import load_echo
 from octavo_engine.loaded import Loaded, LoadStep, OnLoadStep
@@ -33,18 +34,28 @@ async def host_inside(
     monkeypatch.setattr(server, "LAST_WORDS_S", 0.0)
     async with host_stage(settings) as stage:
         spec = stage.spec("echo")
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(stage.paths.socket(spec.key)))
-        listener.listen()
-        serving = asyncio.create_task(server.Host(spec, listener).run())
-        try:
-            async with await Client.open(stage.paths.socket(spec.key)) as client:
-                try:
-                    yield stage, client, serving
-                finally:
-                    await client.shutdown()
-        finally:
-            await asyncio.wait_for(serving, DEADLINE_S)
+        with held_lock(stage, spec), socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(stage.paths.socket(spec.key)))
+            listener.listen()
+            serving = asyncio.create_task(server.Host(spec, listener).run())
+            try:
+                async with await Client.open(stage.paths.socket(spec.key)) as client:
+                    try:
+                        yield stage, client, serving
+                    finally:
+                        await client.shutdown()
+            finally:
+                await asyncio.wait_for(serving, DEADLINE_S)
+
+
+@contextlib.contextmanager
+def held_lock(stage: HostStage, spec: HostSpec) -> Iterator[None]:
+    """What every host does: without it a workspace would take its turns for those of a dead one."""
+    lock = stage.paths.lock(spec.key)
+    with try_lock(lock) as is_ours:
+        assert is_ours
+        sign(lock, spec.key, spec.model)
+        yield
 
 
 def quick(_: HostSpec) -> Loaded:

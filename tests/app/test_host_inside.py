@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.app.host_inside import host_inside, quick
-from tests.app.host_stage import until
+from tests.app.host_stage import DEADLINE_S, until
 
 from octavo.errors import RequestRejectedError
 from octavo.host import connection as host_connection
@@ -24,7 +25,8 @@ from octavo_data import Store, StoreWriteError, Turn, TurnStatus
 from octavo_engine.batch import Batch, PendingStep
 from octavo_engine.echo import load_echo
 from octavo_engine.errors import DeviceMemoryError
-from octavo_engine.events import StopReason
+from octavo_engine.events import Event, Preempted, StopReason
+from octavo_engine.loaded import Loaded
 from octavo_engine.params import SamplingParams
 
 
@@ -141,8 +143,29 @@ async def test_a_request_whose_handler_fails_is_answered_and_the_others_go_on(mo
         assert "".join([text async for text in other.text()]) == "A question of some length."
 
 
+def step_two_together(monkeypatch: pytest.MonkeyPatch, loaded: Loaded) -> threading.Event:
+    """Nothing is computed before there are two requests; the step behind a preemption waits for what is returned."""
+    step, goes_on = loaded.engine.step, threading.Event()
+    are_two = is_preempted = False
+
+    def step_or_wait() -> list[Event]:
+        nonlocal are_two, is_preempted
+        counts = loaded.engine.counts()
+        are_two = are_two or counts.running + counts.waiting == 2
+        if not are_two:
+            return []
+        assert not is_preempted or goes_on.wait(DEADLINE_S)
+        events = step()
+        is_preempted = is_preempted or any(isinstance(event, Preempted) for event in events)
+        return events
+
+    monkeypatch.setattr(loaded.engine, "step", step_or_wait)
+    return goes_on
+
+
 async def test_a_turn_that_is_preempted_is_queued_again_until_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = load_echo(num_blocks=20, step_ms=1)  # 320 tokens; the two need twice about 200
+    goes_on = step_two_together(monkeypatch, loaded)
     async with host_inside(monkeypatch, lambda _: loaded) as (stage, client, _):
         workspace = await stage.workspace("echo")
         one, two = workspace.new(), workspace.new()
@@ -151,7 +174,10 @@ async def test_a_turn_that_is_preempted_is_queued_again_until_it_goes_on(monkeyp
         await one.ask("a" * 100)
         await two.ask("b" * 100)
         await until(lambda: states[-1:] == [SessionState.QUEUED] and two.turns[0].reply)
-        late = [frame async for frame in client.watch(two.chat_id or "")]
+        watched = client.watch(two.chat_id or "")
+        await watched.accepted()
+        goes_on.set()
+        late = [await watched.accepted(), *[frame async for frame in watched]]
         await until(lambda: not (one.is_busy or two.is_busy))
         assert [one.turns[0].reply, two.turns[0].reply] == ["a" * 100, "b" * 100]
     queued, answering = SessionState.QUEUED, SessionState.ANSWERING
