@@ -72,20 +72,25 @@ async def test_a_chat_in_the_trash_is_not_asked_and_nothing_of_it_is_computed(st
 
 
 async def test_two_clients_stream_side_by_side(stage: HostStage) -> None:
-    one, two = await stage.connect("echo:3"), await stage.connect("echo:3")
-    heard: list[str] = []
+    clients = [await stage.connect(SLOW) for _ in range(2)]
+    prompts = ["first " * 1000, "second " * 1000]  # to their end they would take minutes
+    replies = [client.submit(prompt) for client, prompt in zip(clients, prompts, strict=True)]
+    heard = ""
 
-    async def listen(client: Client, name: str, prompt: str) -> str:
+    async def listen(index: int) -> str:
+        nonlocal heard
         text = ""
-        async for piece in client.submit(prompt).text():
-            heard.append(name)
+        async for piece in replies[index].text():
+            heard += f"{index}"
             text += piece
         return text
 
-    prompts = ["first " * 60, "second " * 50]
-    assert list(await asyncio.gather(listen(one, "1", prompts[0]), listen(two, "2", prompts[1]))) == prompts
-    assert "12" in "".join(heard)
-    assert "21" in "".join(heard)
+    listening = [asyncio.create_task(listen(index)) for index in range(2)]
+    await until(lambda: "01" in heard and "10" in heard)
+    for client, reply in zip(clients, replies, strict=True):
+        client.stop(reply)
+    for prompt, text in zip(prompts, await asyncio.gather(*listening), strict=True):
+        assert prompt.startswith(text)
 
 
 async def test_one_client_streams_several_requests_at_once(stage: HostStage) -> None:
@@ -180,15 +185,21 @@ async def test_an_unknown_chat_is_refused(stage: HostStage) -> None:
 
 
 async def test_watching_gives_the_whole_text_exactly_once(stage: HostStage) -> None:
-    client, prompt = await stage.connect("echo:3"), "".join(f"{i} " for i in range(120))
+    client, prompt = await stage.connect(SLOW), "".join(f"{i} " for i in range(1000))
     reply = client.submit(prompt)
     accepted = await reply.accepted()
     await first_text(reply)
     await client.aclose()
-    watched = (await stage.connect("echo:3")).watch(accepted.chat_id or "")
+    other = await stage.connect(SLOW)
+    watched = other.watch(accepted.chat_id or "")
     assert (await watched.accepted()) == msgspec.structs.replace(accepted, request=watched.number)
-    text, finished = await read(watched)
-    assert (text, finished.stop_reason) == (prompt, StopReason.STOP)
+    start = [await first_text(watched), await first_text(watched)]
+    other.stop(watched)
+    rest, finished = await read(watched)
+    with stage.store() as store:
+        (turn,) = store.turns(accepted.chat_id or "")
+    assert "".join(start) + rest == turn.reply
+    assert (prompt.startswith(turn.reply), finished.stop_reason) == (True, StopReason.ABORTED)
 
 
 async def test_watching_a_chat_that_is_silent_is_refused(stage: HostStage) -> None:

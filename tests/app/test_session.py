@@ -22,7 +22,7 @@ from octavo.workspace import HostState, Workspace
 from octavo_data import Store, TurnStatus
 
 MEDIUM = "echo:3"
-COUNTED = "".join(f"{i} " for i in range(120))
+COUNTED = "".join(f"{i} " for i in range(1000))  # its reply takes more than a minute at the slow pace
 
 
 async def test_a_turn_is_told_from_its_question_to_its_end(stage: HostStage) -> None:
@@ -51,10 +51,17 @@ async def test_a_session_that_nobody_looks_at_goes_on(stage: HostStage) -> None:
     workspace = await stage.workspace(MEDIUM)
     one, two = workspace.new(), workspace.new()
     await asyncio.gather(one.ask("first " * 20), two.ask("second " * 20))
-    assert (one.is_busy, two.is_busy) == (True, True)
     await end_of(one)
     await end_of(two)
     assert [session.turns[0].reply for session in (one, two)] == ["first " * 20, "second " * 20]
+
+
+async def test_two_sessions_are_answered_at_once(stage: HostStage) -> None:
+    workspace = await stage.workspace(SLOW)
+    sessions = [workspace.new(), workspace.new()]
+    await asyncio.gather(*(session.ask(LONG) for session in sessions))
+    await until(lambda: all(session.turns[0].reply for session in sessions))
+    assert [session.is_busy for session in sessions] == [True, True]
 
 
 async def test_cancelling_who_asked_does_not_cancel_the_turn(stage: HostStage) -> None:
@@ -126,18 +133,23 @@ async def test_stop_before_there_is_a_host_gives_the_prompt_back(
 
 
 async def test_a_new_workspace_follows_what_still_runs_and_shows_it_once(stage: HostStage) -> None:
-    before = await stage.workspace(MEDIUM)
+    before = await stage.workspace(SLOW)
     session = before.new()
     turn = await session.ask(COUNTED)
     await until(lambda: turn.reply)
     chat = session.chat_id or ""
     await before.aclose()
-    after = await stage.workspace(MEDIUM)
+    after = await stage.workspace(SLOW)
+    await until(lambda: after.host.state is HostState.READY)  # until then it reads anew what the store has
     again = after.open(chat)
     changes, start = hear(again), again.turns[0].reply
-    await until(lambda: again.turns[0].status == "done")
+    await until(lambda: len(again.turns[0].reply) > len(turn.reply))
+    await again.stop()
+    await until(lambda: again.turns[0].status == "stopped")
     texts = [change.text for change in changes if isinstance(change, TextAppended)]
-    assert start + "".join(texts) == again.turns[0].reply == COUNTED
+    with stage.store() as store:
+        assert start + "".join(texts) == again.turns[0].reply == store.turns(chat)[0].reply
+    assert COUNTED.startswith(again.turns[0].reply)
     assert TurnsReplaced() not in changes
     assert again.state is SessionState.IDLE
 
