@@ -165,10 +165,10 @@ async def test_the_ui_shows_the_reply_and_says_that_it_is_not_stored(stage: Host
     async with app.run_test(size=(100, 30)) as pilot:
         with limited(stage, client):
             await pilot.press("ctrl+n", *"on a full disk", "enter")
+            session = app.view.session
+            assert session is not None
             async with asyncio.timeout(DEADLINE_S):
-                while not (app.view.session and app.view.session.turns and not app.view.session.is_busy):
-                    await pilot.pause(0.025)
-            await pilot.pause(0.1)
-            assert app.view.session.turns[-1].reply == "on a full disk"
-            assert "This turn cannot be stored" in app.view._troubles[app.view.session]
+                while "This turn cannot be stored" not in app.view.banner.text or session.is_busy:
+                    await pilot.pause(0.02)
+            assert session.turns[-1].reply == "on a full disk"
             assert app.view.banner.display

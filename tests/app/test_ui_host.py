@@ -1,11 +1,13 @@
 """The UI over a real host with the demo engine, and over one that cannot start."""
 
+import asyncio
 import functools
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from tests.app.host_stage import DEADLINE_S
 from textual.app import App
 from textual.pilot import Pilot
 
@@ -29,12 +31,23 @@ async def paths(tmp_path: Path) -> AsyncIterator[Paths]:
         await client.shutdown()
 
 
-async def until_idle(app: OctavoApp, pilot: Pilot[int]) -> None:
-    for _ in range(400):
-        await pilot.pause(0.025)
-        if not any(session.is_busy for session in app.workspace.sessions):
-            return
-    raise AssertionError("a chat is still busy")
+async def until(pilot: Pilot[int], condition: Callable[[], object]) -> None:
+    """Let the app run until it is so; fails after a minute."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await pilot.pause(0.02)
+
+
+def replies(app: OctavoApp) -> list[str]:
+    """Of all chats that were answered, in no order."""
+    turns = [session.turns[-1] for session in app.workspace.sessions if session.turns and not session.is_busy]
+    return sorted(turn.reply for turn in turns)
+
+
+def shown(app: OctavoApp) -> str:
+    """The last reply of the chat in view."""
+    blocks = app.view.transcript._blocks
+    return blocks[-1].reply.text if blocks else ""
 
 
 async def test_two_chats_answer_at_once_and_are_there_after_a_restart(paths: Paths) -> None:
@@ -42,20 +55,18 @@ async def test_two_chats_answer_at_once_and_are_there_after_a_restart(paths: Pat
     async with app.run_test(size=(100, 30)) as pilot:
         for text in ("the first of two messages", "the other one"):
             await pilot.press("ctrl+n", *text, "enter")
-        await until_idle(app, pilot)
-        assert [session.turns[-1].reply for session in app.workspace.sessions if session.turns] == [
-            "the other one",
-            "the first of two messages",
-        ]
+        await until(pilot, lambda: replies(app) == ["the first of two messages", "the other one"])
         assert app.workspace.host.state is HostState.READY
-        assert app.status.cached.endswith(" cached")
+        await until(pilot, lambda: app.status.cached.endswith(" cached"))
 
     again = OctavoApp(Workspace(SETTINGS, paths))
     async with again.run_test(size=(100, 30)) as pilot:
-        await pilot.press("alt+down", "alt+down")
-        assert again.view.session is not None
-        assert again.view.session.turns[-1].reply == "the first of two messages"
-        assert again.view.transcript._blocks[-1].reply.text == "the first of two messages"
+        await pilot.press("alt+down")
+        await until(pilot, lambda: shown(again))
+        one = shown(again)
+        await pilot.press("alt+down")
+        await until(pilot, lambda: shown(again) != one)
+        assert {one, shown(again)} == {"the first of two messages", "the other one"}
 
 
 async def test_a_stopped_reply_keeps_its_beginning(paths: Paths) -> None:
@@ -65,10 +76,9 @@ async def test_a_stopped_reply_keeps_its_beginning(paths: Paths) -> None:
         await pilot.press("enter")
         session = app.view.session
         assert session is not None
-        while not (session.turns and session.turns[-1].reply):
-            await pilot.pause(0.02)
+        await until(pilot, lambda: session.turns and session.turns[-1].reply)
         await pilot.press("escape")
-        await until_idle(app, pilot)
+        await until(pilot, lambda: not session.is_busy)
         turn = session.turns[-1]
         assert (turn.status, "many words ".startswith(turn.reply[:11])) == ("stopped", True)
         assert len(turn.reply) < len(turn.prompt)
@@ -97,10 +107,8 @@ async def test_a_store_of_a_newer_version_is_read_and_said_to_be_so(paths: Paths
         store.execute("INSERT INTO migrations VALUES ('m999_later', 0)")
     app = OctavoApp(Workspace(SETTINGS, paths))
     async with app.run_test(size=(100, 30)) as pilot:
-        while app.workspace.host.state is not HostState.READY:
-            await pilot.pause(0.02)
-        await pilot.pause(0.1)
-        assert "written by a newer octavo" in app.view.banner.text
+        await until(pilot, lambda: app.workspace.host.state is HostState.READY)
+        await until(pilot, lambda: "written by a newer octavo" in app.view.banner.text)
 
 
 async def test_without_the_model_the_ui_opens_and_keeps_what_is_typed(tmp_path: Path) -> None:
@@ -108,9 +116,8 @@ async def test_without_the_model_the_ui_opens_and_keeps_what_is_typed(tmp_path: 
     app = OctavoApp(Workspace(settings, Paths.below(tmp_path)))
     async with app.run_test(size=(100, 30)) as pilot:
         await pilot.press(*"hello", "enter")
-        await until_idle(app, pilot)
-        await pilot.pause(0.1)
-        assert app.view.composer.text == "hello"
+        await until(pilot, lambda: app.view.session and app.view.session.error)
+        await until(pilot, lambda: app.view.composer.text == "hello")
+        await until(pilot, lambda: "octavo models pull smollm2-135m" in app.view.banner.text)
         assert app.view.banner.display
-        assert "octavo models pull smollm2-135m" in app.view.banner.text
         assert app.workspace.host.state is HostState.FAILED
