@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from time import monotonic, sleep
 
+import pytest
+from tests.app.host_stage import DEADLINE_S
 from tests.engine.memory_runner import hashed_id
 from tests.engine.memory_stage import Stage
 
+from octavo.host import block_keeper
 from octavo.host.block_keeper import BlockKeeper
 from octavo_data import Store
 from octavo_data.kv_disk import KVDisk
@@ -41,16 +45,25 @@ class KeptRun:
     def close(self) -> None:
         """What the host does at its end: its engine's thread runs meanwhile."""
         closing = threading.Thread(target=asyncio.run, args=(self.keeper.close(),))
-        closing.start()
-        while closing.is_alive():
-            self.work(wait=True)
-            self.stage.engine.check_integrity()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(block_keeper, "CLOSE_S", DEADLINE_S)  # a host would leave unwritten what takes too long
+            closing.start()
+            while closing.is_alive():
+                self.work(wait=True)
+                self.stage.engine.check_integrity()
         self.work(wait=False)
 
     @property
     def num_jobs(self) -> int:
         """What waits for the time between two steps."""
         return self._jobs.qsize()
+
+    def await_jobs(self, num_jobs: int) -> None:
+        """Let the threads work until so many jobs of theirs wait; fails after a minute."""
+        deadline = monotonic() + DEADLINE_S
+        while self.num_jobs < num_jobs:
+            assert monotonic() < deadline, f"{self.num_jobs} jobs wait"
+            sleep(0.01)
 
     def work(self, *, wait: bool) -> None:
         """Do what the threads asked for; with `wait` something will come, perhaps."""

@@ -126,11 +126,11 @@ def test_no_more_is_read_than_may_be_copied_between_two_steps(
     with kept_run(tmp_path) as run:
         run.stage.add("next", [*said, 3], 8)
         run.stage.step()
-        sleep(0.1)  # a step takes its time
-        assert run.num_jobs == 2
-        run.work(wait=False)
-        sleep(0.1)
-        assert run.num_jobs == 2
+        for _ in range(2):
+            run.await_jobs(2)
+            sleep(0.1)  # a step takes its time, and no more comes in it
+            assert run.num_jobs == 2
+            run.work(wait=False)
         assert run.ask("other", [3] * 9) == alone([3] * 9)
         assert run.stage.usage("next")[0] == len(said) - 1
 

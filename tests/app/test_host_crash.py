@@ -25,6 +25,7 @@ from octavo_data.upkeep import check
 
 MODEL = "echo:2"
 NUM_FILES, NUM_KILLS = 4, 50  # over each file 50 hosts live and die, one after the other
+MAX_KILLS = 4 * NUM_KILLS  # on a busy machine many die before they answer
 NUM_CHATS = 4
 MAX_TURNS = 3  # of one chat: more would not fit into the context
 LATE_S = FLUSH_S + 1.0  # what was shown longer ago than this is stored; the second is for a busy machine
@@ -127,6 +128,12 @@ class Lane:
             if isinstance(frame, TurnFinished):
                 heard.finished = frame
 
+    @property
+    def is_about_something(self) -> bool:
+        """Whether enough turns were answered, and enough cut off."""
+        num_done = sum(turn.status is TurnStatus.DONE for turn in self.kept.values())
+        return min(num_done, len(self.kept) - num_done) > NUM_KILLS / NUM_FILES
+
     def verify(self, killed_at: float) -> None:
         """The laws of a file whose writer was killed; may run in any thread."""
         with self.stage.store() as store:
@@ -181,11 +188,16 @@ async def open_nursery() -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 async def kill_many(seed: int, flush_s: float) -> Lane:
-    """Fifty lives and deaths: most in the first third of a second, each eighth after some flushes."""
+    """Fifty lives and deaths: most in the first third of a second, each eighth after some flushes.
+
+    More where hosts are slow to answer.
+    """
     moments = random.Random(seed)
     async with host_stage() as stage, open_nursery() as nursery:
         lane = Lane(stage, random.Random(seed), flush_s)
-        for number in range(NUM_KILLS):
+        for number in range(MAX_KILLS):
+            if number >= NUM_KILLS and lane.is_about_something:
+                break
             delay_s = moments.uniform(LATE_S, LATE_S + 1.0) if number % 8 == 7 else moments.uniform(0, 0.35)
             killed_at = await lane.live_and_die(nursery, delay_s)
             try:
@@ -210,6 +222,6 @@ async def test_a_host_killed_at_any_moment_leaves_a_whole_file_whole_turns_and_f
         lanes = [group.create_task(kill_many(seed + number, flushes[number])) for number in range(NUM_FILES)]
     turns = [turn for lane in lanes for turn in lane.result().kept.values()]
     num_done = sum(turn.status is TurnStatus.DONE for turn in turns)
-    print(f"{NUM_FILES * NUM_KILLS} kills, {len(turns)} turns, {num_done} done")
+    print(f"{len(turns)} turns, {num_done} done")
     assert num_done > NUM_KILLS  # it was about something
     assert len(turns) - num_done > NUM_KILLS

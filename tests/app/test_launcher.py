@@ -69,6 +69,7 @@ async def test_all_who_look_at_the_same_moment_find_one_host(stage: HostStage) -
 
 async def test_of_two_hosts_of_one_model_the_second_ends_quietly(stage: HostStage) -> None:
     client = await stage.connect()
+    await client.wait_ready()
     command = [sys.executable, "-m", "octavo.host", *launcher._arguments(stage.spec())]
     second = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=DEADLINE_S, check=False)
     assert (second.returncode, second.stdout, second.stderr) == (0, b"", b"")
@@ -134,7 +135,7 @@ async def test_stopping_waits_until_the_host_is_gone(stage: HostStage) -> None:
     assert await launcher.stop(stage.paths, model="echo:7") == []
     assert await launcher.stop(stage.paths, model=FAST) == [FAST]
     assert stage.is_host_gone()
-    assert client.closed.is_set()
+    await until(client.closed.is_set)
 
 
 @pytest.mark.parametrize("is_path_long", [False, True])
@@ -148,6 +149,7 @@ async def test_all_hosts_of_one_home_are_stopped_whatever_their_settings(tmp_pat
         with pytest.raises(HostAbsentError, match=r"for echo:2 with these settings \(but one for echo, echo:1\)"):
             await launcher.connect(Settings(model="echo:2"), stage.paths, start=False)
         foreign = await other.connect()
+        await foreign.wait_ready()
         assert sorted(await launcher.stop(stage.paths)) == ["echo", FAST]
         assert await launcher.stop(stage.paths) == []
         assert await foreign.status()
