@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.app import ui_stage
 from tests.app.host_stage import DEADLINE_S, HostStage, until
 
 from octavo import launcher
@@ -167,8 +168,8 @@ async def test_the_ui_shows_the_reply_and_says_that_it_is_not_stored(stage: Host
             await pilot.press("ctrl+n", *"on a full disk", "enter")
             session = app.view.session
             assert session is not None
-            async with asyncio.timeout(DEADLINE_S):
-                while "This turn cannot be stored" not in app.view.banner.text or session.is_busy:
-                    await pilot.pause(0.02)
+            await ui_stage.until(
+                pilot, lambda: "This turn cannot be stored" in app.view.banner.text and not session.is_busy
+            )
             assert session.turns[-1].reply == "on a full disk"
             assert app.view.banner.display

@@ -1,15 +1,13 @@
 """The UI over a real host with the demo engine, and over one that cannot start."""
 
-import asyncio
 import functools
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.app.host_stage import DEADLINE_S
+from tests.app.ui_stage import until
 from textual.app import App
-from textual.pilot import Pilot
 
 from octavo.config import Settings
 from octavo.launcher import connect
@@ -29,13 +27,6 @@ async def paths(tmp_path: Path) -> AsyncIterator[Paths]:
     async with await connect(SETTINGS, paths) as client:  # as the command line does, before the UI
         yield paths
         await client.shutdown()
-
-
-async def until(pilot: Pilot[int], condition: Callable[[], object]) -> None:
-    """Let the app run until it is so; fails after a minute."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await pilot.pause(0.02)
 
 
 def replies(app: OctavoApp) -> list[str]:

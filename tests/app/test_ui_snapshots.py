@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pytest
 from tests.app.ui_fakes import READY, FakeSession, FakeWorkspace
-from tests.app.ui_stage import stored
+from tests.app.ui_stage import settle, stored
 from textual.pilot import Pilot
 
 from octavo.session import SessionState
+from octavo.ui import status_line
 from octavo.ui.app import OctavoApp
 from octavo.workspace import HostState, HostView
 
@@ -42,11 +43,11 @@ class Scene:
         self.first.say(HALF)
         await pilot.press(*"then")
         self.app.status.blocks = "48/512 blocks"
-        await pilot.pause(0.1)
+        await settle(self.app, pilot)
 
     async def still(self, pilot: Pilot[int]) -> None:
         self.app.view.composer.cursor_blink = False
-        await pilot.pause(0.1)
+        await settle(self.app, pilot)
 
 
 @pytest.mark.parametrize("size", [(100, 30), (80, 24), (60, 16), (40, 12)])
@@ -66,7 +67,7 @@ def test_a_stopped_reply(snap_compare: Compare) -> None:
     async def stop(pilot: Pilot[int]) -> None:
         await scene.half_way(pilot)
         await pilot.press("escape")
-        await pilot.pause(0.1)
+        await settle(scene.app, pilot)
 
     assert snap_compare(scene.app, terminal_size=(80, 24), run_before=stop)
 
@@ -78,7 +79,8 @@ def test_without_a_host(snap_compare: Compare) -> None:
     assert snap_compare(scene.app, terminal_size=(80, 24), run_before=scene.still)
 
 
-def test_asking_before_quitting(snap_compare: Compare) -> None:
+def test_asking_before_quitting(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_line, "NOTICE_S", 60.0)  # a slow machine may look later than a person
     scene = Scene()
 
     async def ask(pilot: Pilot[int]) -> None:

@@ -223,8 +223,7 @@ async def test_states_and_figures_are_words() -> None:
         stage.current.end()
         await stage.settle()
         assert "412/430 tok cached" in stage.screen_text()
-        await stage.pilot.pause(1.1)
-        assert "48/512 blocks" in stage.screen_text()
+        await stage.until(lambda: "48/512 blocks" in stage.screen_text())
 
 
 def test_a_block_takes_over_only_what_is_new() -> None:
