@@ -24,7 +24,8 @@ from octavo.paths import Paths, private_folder
 
 ECHO = "echo"  # the pseudo model, a demo engine without torch; "echo:30" takes 30 ms for each step
 START_TIMEOUT_S = 60.0  # until the socket answers; the model loads after that
-_STOP_TIMEOUT_S = 10.0
+_STOP_TIMEOUT_S = 10.0  # for a host that is asked to end
+_KILL_TIMEOUT_S = 10.0  # for the kernel to take away one that is killed
 _POLL_S = 0.03
 
 
@@ -183,12 +184,12 @@ def _start_error(spec: HostSpec, reason: str) -> HostError:
 
 async def _make_end(lock: Path) -> None:
     """See that nobody holds the lock any more. Raises HostError."""
-    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+    for signal_number, timeout_s in ((signal.SIGTERM, _STOP_TIMEOUT_S), (signal.SIGKILL, _KILL_TIMEOUT_S)):
         if is_free(lock):
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(holder_of(lock).pid, signal_number)
-        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while not is_free(lock) and time.monotonic() < deadline:  # noqa: ASYNC110  another process's lock
             await asyncio.sleep(_POLL_S)
     if not is_free(lock):
