@@ -8,7 +8,7 @@ from pathlib import Path
 from octavo.host_lock import running_hosts
 from octavo.paths import Paths
 
-LONG = "word " * 400
+LONG = "word " * 2000  # the echo of it takes most of a minute: whoever interrupts it has time on a busy machine
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
