@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import msgspec
 from octavo.errors import HostError
 from octavo.paths import Paths
 from octavo_data import Store
+
+SIGN_TIMEOUT_S = 1.0
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -51,7 +54,7 @@ def holder_of(path: Path) -> Holder:
 
 def running_hosts(paths: Paths) -> list[Holder]:
     """All hosts of these folders that are alive, whatever their settings. Raises HostError."""
-    held = [path for path in paths.locks() if not is_free(path)]
+    held = [path for path in paths.locks() if _is_hosts(path)]
     holders = [(path, holder_of(path)) for path in held]
     return [holder for path, holder in holders if paths.lock(holder.key) == path]  # others are of another OCTAVO_HOME
 
@@ -75,6 +78,14 @@ def reap(store: Store, paths: Paths) -> int:
             if is_dead:
                 num_turns += store.interrupt_turns(host)
     return num_turns
+
+
+def _is_hosts(path: Path) -> bool:
+    """Whether a host holds the lock: it signs at once, while whoever only looks lets go again."""
+    deadline = time.monotonic() + SIGN_TIMEOUT_S
+    while not (is_nobodys := is_free(path)) and not path.stat().st_size and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not is_nobodys
 
 
 def _is_taken_by_us(fd: int) -> bool:

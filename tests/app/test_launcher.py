@@ -7,6 +7,8 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -18,6 +20,7 @@ from octavo import launcher
 from octavo.client import HostAbsentError
 from octavo.config import Settings
 from octavo.errors import HostError, ModelMissingError
+from octavo.host_lock import Holder, running_hosts, sign, try_lock
 from octavo.launcher import HostSpec, is_echo
 from octavo.paths import Paths
 
@@ -169,3 +172,23 @@ async def test_a_log_that_grew_too_long_is_begun_anew(stage: HostStage) -> None:
     log.write_text("old\n" * 300_000)
     await (await stage.connect()).wait_ready()
     assert log.stat().st_size < 10_000
+
+
+@pytest.mark.parametrize("signs", [True, False])
+def test_one_that_takes_the_lock_of_a_host_is_one_once_it_signs(paths: Paths, *, signs: bool) -> None:
+    lock, is_held = paths.lock("echo"), threading.Event()
+
+    def take() -> None:
+        with try_lock(lock):
+            is_held.set()
+            time.sleep(0.2)
+            if signs:
+                sign(lock, "echo", "echo")
+                is_seen.wait(DEADLINE_S)
+
+    is_seen, taking = threading.Event(), threading.Thread(target=take)
+    taking.start()
+    assert is_held.wait(DEADLINE_S)
+    assert running_hosts(paths) == [Holder(os.getpid(), "echo", "echo")] * signs
+    is_seen.set()
+    taking.join()
