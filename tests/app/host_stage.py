@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from octavo import launcher
 from octavo.client import Client
@@ -62,6 +63,16 @@ class HostStage:
         for thing in self.open_things:
             await thing.aclose()
         await launcher.stop(self.paths)
+        while self._is_host_left():  # it was starting and did not hold its lock yet
+            await asyncio.sleep(0.05)
+            await launcher.stop(self.paths)
+
+    def _is_host_left(self) -> bool:
+        for process in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):  # it has ended
+                if any(f"{self.paths.data_dir}" in argument for argument in process.cmdline()):
+                    return True
+        return False
 
     def _set(self, model: str) -> Settings:
         return msgspec.structs.replace(self.settings, model=model)
