@@ -3,12 +3,13 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 
 import psutil
 import pytest
 from tests.e2e.conftest import MAX_MODEL_LEN, Home
-from tests.e2e.terminal import Terminal
+from tests.e2e.terminal import DEADLINE_S, Terminal
 
 from octavo_data import TurnStatus
 
@@ -32,7 +33,10 @@ def test_two_clients_that_come_at_once_share_the_host_that_they_start(home: Home
         out, errors = ask.communicate()
         assert (ask.returncode, errors) == (0, "")
         assert json.loads(out)["usage"]["completion_tokens"] <= 8
-    assert hosts_of(home) == [home.host_pid]
+    deadline = time.monotonic() + DEADLINE_S
+    while (hosts := hosts_of(home)) != [home.host_pid]:  # one that came second was told to end, and may be on its way
+        assert time.monotonic() < deadline, hosts
+        time.sleep(0.05)
 
 
 def test_json_has_the_answer_and_exactly_the_keys_of_the_contract(home: Home) -> None:
