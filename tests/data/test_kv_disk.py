@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from octavo_data import Store
 from octavo_data.kv_disk import KVDisk
-from octavo_data.kv_files import DamagedBlockError, KVFolder
+from octavo_data.kv_files import PROBE_BYTES, BlockFile, DamagedBlockError, KVFolder
 from octavo_data.kv_index import KVRow
 
 SIZE = 100
@@ -125,6 +125,18 @@ def test_a_write_that_fails_leaves_no_file(folder: KVFolder, monkeypatch: pytest
 def test_the_speed_of_the_disk_is_measured_and_leaves_nothing(folder: KVFolder) -> None:
     assert folder.measure() > 0
     assert files(folder) == []
+
+
+def test_a_stall_does_not_make_a_disk_slow(folder: KVFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = iter([5.0, 0.0, 0.0])
+    read_file = KVFolder.read
+
+    def stalling(self: KVFolder, name: bytes, where: BlockFile, data: bytearray) -> None:
+        time.sleep(next(reads))
+        read_file(self, name, where, data)
+
+    monkeypatch.setattr(KVFolder, "read", stalling)
+    assert folder.measure() > PROBE_BYTES / 5
 
 
 # ---- files and rows ----
