@@ -48,6 +48,9 @@ CASES = {
     "forty rows, fewer tiles than blocks would take": Case(
         heads=7, kv_heads=1, dim=64, num_programs=7, lengths=[1 + row % 9 for row in range(40)],
     ),
+    "one long row over nearly all blocks": Case(
+        heads=1, kv_heads=1, dim=64, num_programs=12, lengths=[1, 2, 8000, *[1] * 6],
+    ),
     "more rows than a lane of the prefix sum has, of one token": Case(
         heads=1, kv_heads=1, dim=64, num_programs=2, lengths=[1 + row % 3 * 16 for row in range(256)],
     ),

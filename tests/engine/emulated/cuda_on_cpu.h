@@ -9,6 +9,7 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
+#define __noinline__
 #define __shared__ thread_local
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))

@@ -47,7 +47,7 @@ class StepLayout:
         """The most units that attention of one row and KV head is made of."""
         num_teams = WARPS // self.team * self.num_programs
         quads, units = -(-self.num_rows * self.group // LEAD_QUERIES), num_teams // self.num_kv_heads
-        splits = min(units, MAX_SPLITS) if self.num_rows <= units else 1
+        splits = min(units, MAX_SPLITS) if self.num_rows < units else 1
         leads = max(1, min(num_teams // (self.num_kv_heads * quads), MAX_LEAD_SPLITS)) if self.has_leads else 0
         return splits + leads
 

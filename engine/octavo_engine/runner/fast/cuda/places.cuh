@@ -21,7 +21,7 @@ static_assert(PAGE % CHUNK == 0 && PAGE % LEAD_CHUNK == 0, "what a team takes at
 constexpr int within(int least, int value, int most) { return value < least ? least : value < most ? value : most; }
 
 constexpr int UNITS = ALL_TEAMS / KV_HEADS;  // of one KV head, that the teams take all at once
-constexpr bool IS_SPLIT = ROWS <= UNITS;     // else a team has several rows, each whole
+constexpr bool IS_SPLIT = ROWS < UNITS;      // else a team has several rows, each whole
 constexpr int MOST_SPLITS = IS_SPLIT ? within(1, UNITS, MAX_SPLITS) : 1;      // of a row
 constexpr int EQUAL_SPLITS = IS_SPLIT ? within(1, UNITS / ROWS, MAX_SPLITS) : 1;  // where all rows are as long
 constexpr bool HAS_LEADS = ROWS > 1 && GROUP < LEAD_QUERIES;  // else a row's own queries fill a unit
@@ -164,8 +164,8 @@ struct Places {
     Place all[MOST_PLACES];
     int num_leads;
 
-    // A whole warp's work.
-    __device__ void find(const Params& p, int team_of_block) {
+    // A whole warp's work; a function of its own, which leaves the registers of all else alone.
+    __device__ __noinline__ void find(const Params& p, int team_of_block) {
         const int own = blockIdx.x + PROGRAMS * team_of_block, lane = threadIdx.x & 31;
         const RowOfLane rows(p);
         Place place;

@@ -201,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(32 * TEAM) attend(const __grid_cons
     int row = run.row, row_begin = run.row_begin;
 #pragma unroll 1
     for (int at = run.begin; at < run.end;) {
-        const int length = __ldg(p.lengths + row), num_tiles = ceil_div(length, TILE);
+        const int length = row_length(p, row), num_tiles = ceil_div(length, TILE);
         const int team = (at - row_begin) / num_tiles, first = row_begin + team * num_tiles;
         const Part part{row, team * TEAM + (int)threadIdx.x / 32, length, first, num_tiles,
                         at - first, min(num_tiles, run.end - first)};

@@ -8,6 +8,7 @@ constexpr int GROUP = HEADS / KV_HEADS, PAIRS = (GROUP + 1) / 2;  // queries of 
 constexpr int TEAMS = KV_HEADS / TEAM;                            // of a row
 constexpr int TILE = 16;
 constexpr int LEAST = 4;                                // tiles of a block; fewer cost more to merge than to read
+constexpr int MOST_PARTS = 64;                          // about, of an item, which one warp merges
 constexpr int MAX_ROWS = 256, ROWS_OF_LANE = MAX_ROWS / 32;
 constexpr int STEPS = DIM / 16;                         // products of a tile; also copies of a lane
 constexpr int LANES = DIM / 8, TOKENS = 32 / LANES;     // lanes that copy a token, tokens that a warp copies at once
@@ -39,6 +40,8 @@ __device__ __forceinline__ int own_lane() { return threadIdx.x & 31; }
 
 __device__ __forceinline__ int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
+__device__ __forceinline__ int row_length(const Params& p, int row) { return max(1, __ldg(p.lengths + row)); }
+
 // The run of this block in the line of all tiles.
 struct Run {
     int size;          // of all runs but the last
@@ -47,12 +50,13 @@ struct Run {
 
     __device__ __forceinline__ explicit Run(const Params& p) {
         const int lane = own_lane();
-        int counts[ROWS_OF_LANE], until = 0;
+        int counts[ROWS_OF_LANE], until = 0, longest = 0;
 #pragma unroll
         for (int i = 0; i < ROWS_OF_LANE; i++) {
             const int row_of_lane = lane * ROWS_OF_LANE + i;
-            counts[i] = row_of_lane < p.num_rows ? TEAMS * ceil_div(__ldg(p.lengths + row_of_lane), TILE) : 0;
+            counts[i] = row_of_lane < p.num_rows ? TEAMS * ceil_div(row_length(p, row_of_lane), TILE) : 0;
             until += counts[i];
+            longest = max(longest, counts[i]);
         }
         int edge = -until;
 #pragma unroll
@@ -62,7 +66,8 @@ struct Run {
         }
         edge += until;
         const int total = __shfl_sync(~0u, until, 31);
-        size = max(LEAST, ceil_div(total, gridDim.x));
+        longest = __reduce_max_sync(~0u, longest) / TEAMS;
+        size = max(max(LEAST, ceil_div(total, gridDim.x)), ceil_div(longest, MOST_PARTS));
         begin = blockIdx.x * size;
         end = min(total, begin + size);
         int num_before = 0, last_edge = 0;
