@@ -51,6 +51,7 @@ class KeptRun:
             while closing.is_alive():
                 self.work(wait=True)
                 self.stage.engine.check_integrity()
+        self.keeper._reader.shutdown(wait=True)  # who ends a host lets it end by itself
         self.work(wait=False)
 
     @property

@@ -141,11 +141,12 @@ class BlockKeeper:
                     break
                 times.append(seconds)
         finally:
+            names = [block.name for block in blocks[: len(times)]]
+            self._change(lambda disk: disk.index.count_hits(names))  # before the end is told: it may be the host's too
             self._post(partial(self._attached.end, load))
         log.info("disk: %d of %d blocks read in %.3f s", len(times), len(blocks), sum(times))
-        names, tier = [block.name for block in blocks[: len(times)]], self._attached
+        tier = self._attached
         self._post(partial(tier.speeds.observe_load, len(times) * tier.block_bytes, sum(times)))
-        self._change(lambda disk: disk.index.count_hits(names))
 
     def _pass_on(self, load: EngineSequence, block: StoredBlock) -> float:
         """Read a block and have it put into the pool; how many seconds the reading took, 0 if it cannot be had."""
