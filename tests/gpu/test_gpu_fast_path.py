@@ -9,7 +9,8 @@ from octavo_engine.events import Delta
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.fast import fast_runner
 from octavo_engine.runner.fast.fast_runner import FastRunner
-from octavo_engine.runner.fast.step import OLDEST_CAPABILITY, FusedStep
+from octavo_engine.runner.fast.own_kernels import OLDEST_CAPABILITY
+from octavo_engine.runner.fast.step import FusedStep
 
 
 @pytest.mark.parametrize("kind", KINDS)

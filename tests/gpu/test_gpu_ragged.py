@@ -12,7 +12,8 @@ from octavo_engine.runner.fast.decode_attention import FlashDecode, Rows
 from octavo_engine.runner.fast.fast_runner import FastRunner
 from octavo_engine.runner.fast.fused import relative_errors
 from octavo_engine.runner.fast.graph_memory import GraphMemory
-from octavo_engine.runner.fast.ragged import OLDEST_CAPABILITY, RaggedAttention
+from octavo_engine.runner.fast.own_kernels import OLDEST_CAPABILITY
+from octavo_engine.runner.fast.ragged import RaggedAttention
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache, KVShape
 

@@ -5,6 +5,7 @@ thread_local __align__(128) char memory_of_queue[MOST_SHARED_BYTES];
 
 #include "ptx.cuh"
 
+#include "numbers.cuh"
 #include "common.cuh"
 #include "clocks.cuh"
 #include "exchange.cuh"

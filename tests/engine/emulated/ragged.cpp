@@ -5,6 +5,7 @@ thread_local __align__(512) char memory_of_rings[MOST_SHARED_BYTES];
 
 #include "ptx.cuh"
 
+#include "numbers.cuh"
 #include "rows.cuh"
 #include "ring.cuh"
 #include "ragged.cu"

@@ -97,10 +97,8 @@ class FastRunner:
         batch, size = Batch(), self._cache.block_size
         for _ in range(num_rows):
             sequence = Sequence("warm-up", [0] * (start + count), SamplingParams())
-            sequence.block_table, sequence.num_computed = (
-                [self._cache.scratch_block] * -(-(start + count) // size),
-                start,
-            )
+            sequence.block_table = [self._cache.scratch_block] * -(-(start + count) // size)
+            sequence.num_computed = start
             batch.add(sequence, count)
         return batch
 

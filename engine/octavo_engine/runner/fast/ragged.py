@@ -7,34 +7,26 @@ from typing import Any
 import torch
 
 from octavo_engine.runner.fast.cuda_module import CudaModule
+from octavo_engine.runner.fast.own_kernels import why_not_own
 from octavo_engine.runner.fast.weights import FastWeights
 
 FOLDER = Path(__file__).parent / "cuda"
-FILES = [FOLDER / name for name in ("ptx.cuh", "rows.cuh", "ring.cuh", "ragged.cu")]
+FILES = [FOLDER / name for name in ("ptx.cuh", "numbers.cuh", "rows.cuh", "ring.cuh", "ragged.cu")]
 MAX_ROWS, MAX_GROUP, TILE = 256, 8, 16
 """As in the sources."""
 NUM_WARPS = 8
 """Of a multiprocessor; each has 16 KiB under way, which is four times what hides the latency of memory."""
 RESERVED_BYTES = 1 << 10
 """Of shared memory, that CUDA takes for itself in each block."""
-OLDEST_CAPABILITY = (9, 0)
-"""Older GPUs have too little shared memory for this."""
 
 
 def why_not_ragged(w: FastWeights, block_size: int) -> str:
     """Why the kernel cannot serve these weights where they are; empty when it can."""
-    capability = torch.cuda.get_device_capability(w.qkv.device)
-    if capability < OLDEST_CAPABILITY:
-        return f"the GPU's compute capability is {'.'.join(map(str, capability))}, not 9.0 (Hopper) or newer"
     if w.qkv.dtype != torch.bfloat16:
         return "it computes in bfloat16"
-    if w.head_dim not in (64, 128, 256):
-        return f"its heads have {w.head_dim} dimensions, not 64, 128 or 256"
-    if w.num_heads > MAX_GROUP * w.num_kv_heads:
-        return f"more than {MAX_GROUP} of its heads share a KV head"
     if block_size % TILE:
         return f"blocks of {block_size} tokens are not a multiple of {TILE}"
-    return ""
+    return why_not_own(w, MAX_GROUP)
 
 
 def bytes_of_warp(dim: int) -> int:

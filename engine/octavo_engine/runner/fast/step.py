@@ -10,40 +10,38 @@ from typing import Any
 import torch
 
 from octavo_engine.runner.fast.cuda_module import CudaModule, CudaModuleError
-from octavo_engine.runner.fast.step_layout import MAX_ROWS, MIN_DEPTH, STAGE_BYTES, STATIC_BYTES, WARPS, StepLayout
+from octavo_engine.runner.fast.own_kernels import why_not_own
+from octavo_engine.runner.fast.step_layout import (
+    COSTS,
+    MAX_ROWS,
+    MIN_DEPTH,
+    STAGE_BYTES,
+    STATIC_BYTES,
+    WARPS,
+    StepLayout,
+)
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
 FOLDER = Path(__file__).parent / "cuda"
 NAMES = (
-    "ptx.cuh", "common.cuh", "clocks.cuh", "exchange.cuh", "weights.cuh", "project.cuh", "places.cuh", "heads.cuh",
-    "sums.cuh", "attention.cuh", "step.cu",
+    "ptx.cuh", "numbers.cuh", "common.cuh", "clocks.cuh", "exchange.cuh", "weights.cuh", "project.cuh", "places.cuh",
+    "heads.cuh", "sums.cuh", "attention.cuh", "step.cu",
 )  # fmt: skip
 FILES = [FOLDER / name for name in NAMES]
 NUM_ROWS = (1, 2, 4, MAX_ROWS)
 NUM_THREADS = 32 * (WARPS + 4)
 MAX_GROUP = 16
 """Query heads of a KV head, for which shared memory has room."""
-NUM_COSTS = 21
-"""Kinds of work whose clocks are counted, see clocks.cuh."""
-OLDEST_CAPABILITY = (9, 0)
-"""Of Hopper, the first with bulk copies into shared memory."""
 
 
 def why_not_fused(w: FastWeights) -> str:
     """Why the kernel cannot serve these weights where they are; empty when it can."""
-    capability = torch.cuda.get_device_capability(w.qkv.device)
-    if capability < OLDEST_CAPABILITY:
-        return f"the GPU's compute capability is {'.'.join(map(str, capability))}, not 9.0 (Hopper) or newer"
     if w.qkv.dtype != torch.bfloat16:
         return "it keeps sums in bfloat16 that may be too large for float16"
-    if w.head_dim not in (64, 128, 256):
-        return f"its heads have {w.head_dim} dimensions, not 64, 128 or 256"
-    if w.num_heads > MAX_GROUP * w.num_kv_heads:
-        return f"more than {MAX_GROUP} of its heads share a KV head"
     if any(size % 8 for size in (w.hidden, w.intermediate)):
         return "the width of its layers is no multiple of 8"
-    return ""
+    return why_not_own(w, MAX_GROUP)
 
 
 def num_copies(num_rows: int) -> int:
@@ -101,7 +99,7 @@ class FusedStep:
         layout = StepLayout.of(w, num_rows, kernels.num_programs)
         self.has_leads = layout.has_leads
         self.logits = buffer(num_rows, len(w.head))
-        self.clocks = buffer(kernels.num_programs, NUM_COSTS, dtype=torch.int64)
+        self.clocks = buffer(kernels.num_programs, len(COSTS), dtype=torch.int64)
         self._buffers = [
             buffer(num_rows, w.hidden),  # in the order of Params in common.cuh
             empty_vectors(w, num_rows),

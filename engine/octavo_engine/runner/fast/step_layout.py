@@ -12,6 +12,14 @@ MIN_DEPTH, MAX_DEPTH = 2, 16
 STATIC_BYTES = 3 << 10
 """More than the kernel declares of static shared memory."""
 
+PHASES = ("QKV", "attention's output", "gate and up", "down", "head")
+COSTS = (
+    *(f"{phase}: {cost}" for phase in PHASES for cost in ("waits for inputs", "products", "sums go out")),
+    *("attention: heads", "attention: shared tokens", "attention: own tokens", "attention: merge"),
+    *("feed waits: queue full", "feed waits: memory"),
+)
+"""Kinds of work whose clocks are counted, as clocks.cuh numbers them; those of the feed go on beside the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepLayout:

@@ -3,16 +3,10 @@
 import torch
 
 from octavo_engine.runner.fast.step import FusedStep, StepKernels
+from octavo_engine.runner.fast.step_layout import COSTS
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
-PHASES = ("QKV", "attention's output", "gate and up", "down", "head")
-COSTS = (
-    *(f"{phase}: {cost}" for phase in PHASES for cost in ("waits for inputs", "products", "sums go out")),
-    *("attention: heads", "attention: shared tokens", "attention: own tokens", "attention: merge"),
-    *("feed waits: queue full", "feed waits: memory"),
-)
-"""As clocks.cuh numbers them; those of the feed go on beside the others."""
 NUM_STEPS = 20
 Profile = dict[str, float]
 

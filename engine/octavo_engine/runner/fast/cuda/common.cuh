@@ -7,10 +7,7 @@
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;  // that work; one more warp brings the weights
 constexpr int MAX_ROWS = 8;
-constexpr float LOG2E = 1.44269504f;
 constexpr int QKV = (HEADS + 2 * KV_HEADS) * DIM, WIDTH = HEADS * DIM, GROUP = HEADS / KV_HEADS;
-
-constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 struct Params {  // 8 bytes a field, filled by FusedStep in Python in this order
     const int* ids;

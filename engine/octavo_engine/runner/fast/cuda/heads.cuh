@@ -3,7 +3,6 @@
 
 constexpr int QUERIES = HAS_LEADS && GROUP < LEAD_QUERIES ? LEAD_QUERIES : GROUP;  // of a unit
 constexpr int STORED = HELD_HEADS > 2 ? HELD_HEADS : 2;  // whose sums the warps of a team show each other at a time
-constexpr float NEVER = -1e30f;
 
 struct Head {  // of one team, in shared memory
     float q[QUERIES][DIM];

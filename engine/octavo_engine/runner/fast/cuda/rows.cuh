@@ -15,7 +15,7 @@ constexpr int LANES = DIM / 8, TOKENS = 32 / LANES;     // lanes that copy a tok
 constexpr int AHEAD = 256 / DIM;                        // tiles under way, keys and values
 constexpr int SLOTS = 2 * AHEAD + 1, SLOT_BYTES = TILE * DIM * 2;
 constexpr int PART = (STEPS + 1) * 8 * PAIRS * 4;       // numbers
-constexpr float LOG2E = 1.44269504f, LN2 = 0.69314718f, NEVER = -1e30f;
+constexpr float LN2 = 0.69314718f;
 static_assert(PAGE % TILE == 0, "a tile lies in one page");
 static_assert(GROUP <= 8 && KV_HEADS % TEAM == 0);
 
@@ -37,8 +37,6 @@ struct Params {  // 8 bytes a field, filled by RaggedAttention in Python in this
 };
 
 __device__ __forceinline__ int own_lane() { return threadIdx.x & 31; }
-
-__device__ __forceinline__ int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 __device__ __forceinline__ int row_length(const Params& p, int row) { return max(1, __ldg(p.lengths + row)); }
 
