@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner
+from tests.engine import architectures
 from torch.profiler import DeviceType
 
 from octavo.bench import device, steps
@@ -21,16 +22,7 @@ from octavo_engine.batch import Batch, PendingStep, StepOutput
 from octavo_engine.echo import EchoRunner, load_echo
 from octavo_engine.loaded import Loaded
 
-TINY = {
-    "vocab_size": 128,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "tie_word_embeddings": False,
-}
+TINY = architectures.TINY | {"max_position_embeddings": 256, "tie_word_embeddings": False}
 LAYER_WEIGHTS = 2 * 64 + 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 64 * 96
 """Two norms, then q, k and v, o, and the MLP's three."""
 WEIGHT_BYTES = 4 * (3 * LAYER_WEIGHTS + 64 + 128 * 64)

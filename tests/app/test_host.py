@@ -89,8 +89,11 @@ async def test_two_clients_stream_side_by_side(stage: HostStage) -> None:
     await until(lambda: "01" in heard and "10" in heard)
     for client, reply in zip(clients, replies, strict=True):
         client.stop(reply)
-    for prompt, text in zip(prompts, await asyncio.gather(*listening), strict=True):
-        assert prompt.startswith(text)
+    texts = await asyncio.gather(*listening)
+    with stage.store() as store:
+        stored = [store.turns((await reply.accepted()).chat_id or "")[0].reply for reply in replies]
+    assert texts == stored
+    assert [prompt.startswith(text) for prompt, text in zip(prompts, texts, strict=True)] == [True, True]
 
 
 async def test_one_client_streams_several_requests_at_once(stage: HostStage) -> None:

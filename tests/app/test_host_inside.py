@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import threading
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -86,41 +85,6 @@ async def test_a_question_too_large_for_the_memory_in_one_step_is_answered(monke
     assert max(sizes) > 40 > max(sizes[3:])
 
 
-async def test_an_end_that_the_store_refuses_is_told_and_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise StoreWriteError("cannot write: disk full", "Free some disk space.")
-
-    async with host_inside(monkeypatch, quick) as (stage, client, _):
-        with monkeypatch.context() as patch:
-            patch.setattr(Store, "end_turn", refuse)
-            reply = client.submit("Hello there.")
-            frames = [frame async for frame in reply]
-        assert "".join(frame.text for frame in frames if isinstance(frame, TurnDelta)) == "Hello there."
-        (notice,) = [frame for frame in frames if isinstance(frame, Notice)]
-        assert ("disk full" in notice.text, notice.remedy) == (True, "Free some disk space.")
-        with Store(stage.paths.store_file) as store:
-            chat = store.last_chat().id
-            await until(lambda: store.turns(chat)[-1].status is TurnStatus.DONE)
-            assert store.turns(chat)[-1].reply == "Hello there."
-
-
-async def test_an_end_is_offered_once_however_slow_the_store_is(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    end_turn = Store.end_turn
-
-    def end_slowly(*values: Any, **more: Any) -> object:
-        time.sleep(0.1)
-        return end_turn(*values, **more)
-
-    monkeypatch.setattr("octavo.host.turns.FLUSH_S", 0.01)
-    monkeypatch.setattr(Store, "end_turn", end_slowly)
-    async with host_inside(monkeypatch, quick) as (_, client, _):
-        for _ in range(2):
-            assert "".join([text async for text in client.submit("Hello.").text()]) == "Hello."
-    assert "came too late" not in caplog.text
-
-
 async def test_a_status_that_cannot_be_told_is_an_error_and_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = load_echo()
     monkeypatch.setattr(loaded.engine, "counts", lambda: 1 / 0)
@@ -185,6 +149,7 @@ async def test_a_turn_that_is_preempted_is_queued_again_until_it_goes_on(monkeyp
     kinds = [type(frame) for frame in late]
     assert kinds[:4] == [Accepted, TurnStarted, TurnDelta, TurnPreempted]
     assert kinds[4:] == [TurnDelta] * (len(kinds) - 5) + [TurnFinished]
+    assert "".join(frame.text for frame in late if isinstance(frame, TurnDelta)) == "b" * 100
 
 
 async def test_a_lost_block_is_found_when_work_runs_out_and_ends_the_host(

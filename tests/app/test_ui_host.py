@@ -99,7 +99,8 @@ async def test_a_store_of_a_newer_version_is_read_and_said_to_be_so(paths: Paths
     app = OctavoApp(Workspace(SETTINGS, paths))
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: app.workspace.host.state is HostState.READY)
-        await until(pilot, lambda: "written by a newer octavo" in app.view.banner.text)
+        await until(pilot, lambda: app.view.banner.text)
+        assert "written by a newer octavo" in app.view.banner.text
 
 
 async def test_without_the_model_the_ui_opens_and_keeps_what_is_typed(tmp_path: Path) -> None:

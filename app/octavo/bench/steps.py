@@ -89,7 +89,8 @@ def decode_batch(loaded: Loaded, rows: int, context: int, shared: int = 0) -> Ba
     num_shared = min(shared, context - 1) // info.block_size
     for sequence in batch.sequences:
         sequence.block_table[:num_shared] = batch.sequences[0].block_table[:num_shared]
-    batch.copies = [(written, block) for sequence in batch.sequences for block in sequence.block_table]
+    read = dict.fromkeys(block for sequence in batch.sequences for block in sequence.block_table)
+    batch.copies = [(written, block) for block in read]
     Flight(loaded.engine.runner, batch).land()
     batch.copies = []
     return batch

@@ -26,7 +26,7 @@ from octavo_engine.runner.choice import (
 )
 from octavo_engine.runner.fast.weights import NotFastError
 from octavo_engine.runner.fingerprint import fingerprint
-from octavo_engine.runner.kv_cache import KVCache
+from octavo_engine.runner.kv_cache import KVCache, KVShape
 from octavo_engine.runner.model_runner import TransformersRunner
 from octavo_engine.runner.reading import load_model
 from octavo_engine.runner.rehearsal import make_backend
@@ -94,17 +94,24 @@ def build_engine(
     scheduler = Scheduler(manager, replace(config, num_decode_steps=steps), max_model_len)
     chat_format = TransformersFormat(tokenizer)
     engine = Engine(scheduler, runner, chat_format.decode, stop_ids(model, tokenizer))
-    info = ModelInfo(
+    info = describe(model, shape, backend.name, config.block_size, max_model_len, steps)
+    return Loaded(engine, chat_format, info, BlockBytes(cache))
+
+
+def describe(
+    model: PreTrainedModel, shape: KVShape, attention: str, block_size: int, max_model_len: int, num_decode_steps: int
+) -> ModelInfo:
+    """What a loaded model runs with."""
+    return ModelInfo(
         device=model.device.type,
-        attention=backend.name,
+        attention=attention,
         dtype=str(shape.dtype).removeprefix("torch."),
-        block_size=config.block_size,
+        block_size=block_size,
         max_model_len=max_model_len,
         kv_bytes_per_token=shape.bytes_per_token,
         weight_bytes=weight_bytes(model),
-        num_decode_steps=steps,
+        num_decode_steps=num_decode_steps,
     )
-    return Loaded(engine, chat_format, info, BlockBytes(cache))
 
 
 def find_fast_weights(
