@@ -70,6 +70,21 @@ def test_the_inputs_of_a_graph_are_padded_to_its_rows() -> None:
     assert sharing.inputs(tables, num_rows=4, width=2, block_size=SIZE) == [
         *[4, 4, 0, 0],  # shared tokens of each row
         *[0, 2, 3, 4, 4],  # rows before each group
-        *[0, 4, 4, 4, 4],  # tokens before each group
+        *[0, 4, 5, 6, 6],  # tokens before each group; those alone have one
         *[7, 0, 0, 0, 0, 0, 0, 0],
     ]
+
+
+@given(rows(), st.integers(0, 5))
+def test_no_group_of_rows_is_without_keys(found: Rows, num_idle: int) -> None:
+    """Given none, flash-attn 2.8 writes past the end of its weights."""
+    tables, positions = [list(table) for table, _ in found], [position for _, position in found]
+    sharing, num_rows = find_sharing(tables, positions, SIZE, WORTH_BYTES, WORTH_BYTES), len(tables) + num_idle
+    if sharing is None:
+        return
+    values = sharing.inputs([tables[row] for row in sharing.order], num_rows, 8, SIZE)
+    rows_before, tokens_before = (values[num_rows + i * (num_rows + 1) :][: num_rows + 1] for i in range(2))
+    for begin in range(num_rows):
+        num_keys = tokens_before[begin + 1] - tokens_before[begin]
+        assert (num_keys > 0) == (rows_before[begin + 1] > rows_before[begin])
+    assert rows_before[-1] == num_rows

@@ -36,14 +36,18 @@ class Sharing:
         return tokens + idle + firsts + idle
 
     def inputs(self, tables: Sequence[list[int]], num_rows: int, width: int, block_size: int) -> list[int]:
-        """What SharedRows wants, for `num_rows` rows of which the last are idle; `tables` in the order."""
+        """What SharedRows wants, for `num_rows` rows of which the last are idle; `tables` in the order.
+
+        A row alone meets one token of block 0, which counts nothing: given no keys at all, flash-attn 2.8 writes their
+        weight to a place beyond its result.
+        """
         idle = num_rows - len(self.order)
         groups = [*self.groups, *[(1, 0)] * idle]
         groups += [(0, 0)] * (num_rows - len(groups))
         firsts = list(accumulate((count for count, _ in self.groups), initial=0))
         values = [*(blocks * block_size for blocks in self.shared), *[0] * idle]
         values += cumulative([count for count, _ in groups])
-        values += cumulative([blocks * block_size for _, blocks in groups])
+        values += cumulative([blocks * block_size or min(count, 1) for count, blocks in groups])
         for first, (_, blocks) in zip(firsts, self.groups, strict=False):
             values += padded(tables[first][:blocks], width)
         return values + [0] * ((num_rows - len(self.groups)) * width)
