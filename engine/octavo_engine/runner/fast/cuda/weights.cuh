@@ -9,7 +9,6 @@
 constexpr int SEGMENT = 1024;
 constexpr int PITCH = 2 * SEGMENT + 16;  // bytes from row to row, so that eight rows of 16 bytes lie in all banks
 constexpr int STAGE = 8 * PITCH;
-constexpr int IN_FLIGHT = DEPTH < 3 ? DEPTH : 3;  // stages asked for and not yet there, see Queue::put
 constexpr int ROUND = ROWS <= 4 ? 6 : 12;  // most stages of the same columns that a block works on at once
 
 constexpr int columns_of(int phase) { return phase == P_OUT ? WIDTH : phase == P_DOWN ? INTER : HIDDEN; }
@@ -22,6 +21,11 @@ constexpr int most_tiles(int phase) { return ceil_div(tiles_of(phase), PROGRAMS)
 constexpr int rounds_of(int phase) { return ceil_div(most_tiles(phase) * parts_of(phase), ROUND); }
 constexpr int span_of(int phase) { return ceil_div(most_tiles(phase), rounds_of(phase)); }  // tiles of a round
 constexpr int steps_of(int phase) { return ceil_div(columns_of(phase), SEGMENT); }
+constexpr int stages_of(int phase) { return most_tiles(phase) * parts_of(phase) * steps_of(phase); }
+
+// Stages asked for and not yet there, see Queue::put. Where a layer is long, the numbers that wait behind them are few.
+constexpr int LAYER_STAGES = stages_of(P_QKV) + stages_of(P_OUT) + stages_of(P_GATE) + stages_of(P_DOWN);
+constexpr int MOST_IN_FLIGHT = LAYER_STAGES < 128 ? 3 : 6, IN_FLIGHT = DEPTH < MOST_IN_FLIGHT ? DEPTH : MOST_IN_FLIGHT;
 
 // Which of its tiles come first to a block: those that get one more are others in each phase. The tiles of the stream
 // stay where they are.
