@@ -39,7 +39,7 @@ class Sharing:
         """What SharedRows wants, for `num_rows` rows of which the last are idle; `tables` in the order.
 
         A row alone meets one token of block 0, which counts nothing: given no keys at all, flash-attn 2.8 writes their
-        weight to a place beyond its result.
+        weight to a place beyond its result (vllm-project/flash-attention, pull request 139).
         """
         idle = num_rows - len(self.order)
         groups = [*self.groups, *[(1, 0)] * idle]
