@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.engine.asked import PARAMS, PROMPTS, SHARED, Asked
 from tests.engine.memory_files import MemoryFiles
-from tests.engine.memory_runner import hashed_id
+from tests.engine.memory_runner import TOLD_TO_FAIL, hashed_id
 from tests.engine.memory_stage import Stage
 
 from octavo_engine.engine import reply_ids
@@ -38,8 +38,11 @@ class EngineMachine(RuleBasedStateMachine):
         extra=st.integers(0, 30),
         context=st.integers(20, 70),
         num_decode_steps=st.sampled_from((1, 1, 2, 5)),
+        most_ahead=st.sampled_from((None, 0, 1, 3)),
     )
-    def start(self, pool: int, max_num_seqs: int, extra: int, context: int, num_decode_steps: int) -> None:
+    def start(
+        self, pool: int, max_num_seqs: int, extra: int, context: int, num_decode_steps: int, most_ahead: int | None
+    ) -> None:
         self.make_stage = partial(
             Stage,
             num_blocks=max(2, pool // self.block_size),
@@ -52,6 +55,7 @@ class EngineMachine(RuleBasedStateMachine):
             max_pinned_share=0.5,
             next_id=hashed_id,
             files=self.files,
+            most_ahead=most_ahead,
         )
         self.stage = self.make_stage()
 
@@ -157,6 +161,10 @@ class EngineMachine(RuleBasedStateMachine):
             assert (outcome.token_ids, reason) == (reply, own_reason)
         assert outcome.token_ids == reply[: len(outcome.token_ids)]
         assert outcome.text == asked.text(outcome.token_ids)
+        if reason is StopReason.FAILED:  # of what a rule did; what the runner asserts fails the step as well
+            assert any(cause in str(outcome.finished.error) for cause in (TOLD_TO_FAIL, "has no memory")), (
+                outcome.finished
+            )
         assert reason is not StopReason.ABORTED or request_id in self.aborted
         assert reason is not StopReason.KV_FULL or len(asked.prompt) + usage.completion_tokens == self._pool + 1
         assert usage.completion_tokens == len(outcome.token_ids)

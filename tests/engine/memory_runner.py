@@ -102,6 +102,11 @@ class MemoryRunner:
         if order.fails or num_bytes > self.num_bytes:
             self._fail(order, num_bytes)
         self._copy(batch.copies)
+        ids = self._ids(batch)
+        return StepOutput([*ids, *ids][: len(ids) + order.num_extra])
+
+    def _ids(self, batch: Batch) -> list[int]:
+        """What each row says, step after step, over what lies in its slots."""
         for slot, token_id in zip(batch.slots(self._size), batch.token_ids, strict=True):
             self._memory[slot] = token_id
         for sequence, end in zip(batch.sequences, batch.context_lens, strict=True):
@@ -110,7 +115,7 @@ class MemoryRunner:
         ids = [self._next_id(s.token_ids, s.seed) for s in sampling]
         if batch.num_steps > 1:
             ids += self._go_on(sampling, ids, batch.num_steps - 1)
-        return StepOutput([*ids, *ids][: len(ids) + order.num_extra])
+        return ids
 
     def read(self, block: int) -> bytes:
         """See BlockMemory."""

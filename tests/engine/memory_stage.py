@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
+from tests.engine.ahead_runner import AheadRunner
 from tests.engine.memory_files import MemoryFiles
 from tests.engine.memory_runner import END_ID, MemoryRunner, NextId, counted_id
 
@@ -44,6 +45,7 @@ class Stage:
         decode: Callable[[SequenceOf[int]], str] | None = None,
         files: MemoryFiles | None = None,
         fingerprint: str = "memory",
+        most_ahead: int | None = None,
     ) -> None:
         config = EngineConfig(
             block_size=block_size,
@@ -59,7 +61,11 @@ class Stage:
             max_pinned_share=max_pinned_share,
         )
         self.scheduler = Scheduler(self.manager, config, max_model_len)
-        self.runner = MemoryRunner(self.scheduler, next_id, vocabulary)
+        self.runner = (
+            MemoryRunner(self.scheduler, next_id, vocabulary)
+            if most_ahead is None
+            else AheadRunner(self.scheduler, next_id, vocabulary, most_ahead)
+        )
         self.engine = Engine(self.scheduler, self.runner, decode or spell, [END_ID])
         self.files = files
         if files:

@@ -86,6 +86,8 @@ def decode_batch(loaded: Loaded, rows: int, context: int, shared: int = 0) -> Ba
     batch = Batch()
     add_decodes(batch, [_decoding(manager, context) for _ in range(rows)])
     add_steps(batch, info.num_decode_steps, info.max_model_len, manager)
+    for sequence in batch.sequences:
+        sequence.most = len(sequence.token_ids) + batch.num_steps  # so that nothing is computed beyond the batch
     num_shared = min(shared, context - 1) // info.block_size
     for sequence in batch.sequences:
         sequence.block_table[:num_shared] = batch.sequences[0].block_table[:num_shared]

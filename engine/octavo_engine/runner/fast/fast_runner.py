@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import ceil
 
 import torch
 
@@ -11,6 +12,7 @@ from octavo_engine.batch import Batch, PendingStep, StepOutput
 from octavo_engine.config import MAX_DECODE_STEPS, MAX_ROWS_OF_STEPS
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.device_memory import tells_when_full
+from octavo_engine.runner.fast.course import Course
 from octavo_engine.runner.fast.decode_attention import choose_attention, load_ragged
 from octavo_engine.runner.fast.forward import forward_rows
 from octavo_engine.runner.fast.fused import load_steps
@@ -34,6 +36,8 @@ TOKEN_BUCKETS = (16, 64, 128, 256, 384, 512, 640, 768, 1024, 1536, 2048)
 PROMPT_ROW_BUCKETS = (1, 8)
 FEWEST_STEPS, LOOK_SECONDS = 16, 0.025
 """From look to look: a person sees text flow, and a look, of about a millisecond, does not count for much."""
+HOST_SECONDS = 0.001
+"""From the end of a look to the first step of the next on the device, where that has none ahead."""
 WARM_ROWS, WARM_WIDTHS = 16, (4, 8)
 """Of prompts that are run at the start; and table widths whose graphs are captured, contexts of up to 2,048 tokens."""
 
@@ -57,6 +61,8 @@ class FastRunner:
         self._memory = GraphMemory(weights.head, ROW_BUCKETS[-1])
         self._decode_graphs: dict[tuple[int, int, bool, bool], DecodeGraph] = {}
         self._prompt_graphs: dict[tuple[int, int], PromptGraph] = {}
+        self._course: Course | None = None
+        self._most_ahead = 1
         self._long_prompt = LongPrompt(weights, cache)
         with ThreadPoolExecutor(1) as pool:
             ragged = pool.submit(load_ragged, weights, cache.block_size)  # compiled while the steps are
@@ -78,10 +84,14 @@ class FastRunner:
         for rows in self._fused or [1]:
             self._decode_graph(rows, WARM_WIDTHS[0], False)
         self._decode_graph(16, WARM_WIDTHS[0], True, shares=True)
+        for rows in ROW_BUCKETS:
+            self.launch(self._idle_batch(rows, 0, 1)).wait()  # what a graph's first replay and look take takes long
         for tokens in TOKEN_BUCKETS:
             for rows in PROMPT_ROW_BUCKETS:
                 self._prompt_graph(tokens, rows)
-        self.num_decode_steps = max(FEWEST_STEPS, min(int(LOOK_SECONDS / self._seconds_a_step()), MAX_DECODE_STEPS))
+        step_seconds = self._seconds_a_step()
+        self.num_decode_steps = max(FEWEST_STEPS, min(int(LOOK_SECONDS / step_seconds), MAX_DECODE_STEPS))
+        self._most_ahead = ceil(HOST_SECONDS / step_seconds)
 
     def _warm_prompts(self, most_tokens: int) -> None:
         """Those beyond the graphs, a cold one and many behind a cached block: libraries load what they need at the
@@ -139,15 +149,26 @@ class FastRunner:
         return self._draw(logits, sampling) if sampling and is_plain(sampling) else self._sample_later(logits, sampling)
 
     def _launch_decode(self, batch: Batch, num_rows: int) -> PendingStep:
+        course, self._course = self._course, None  # also where something fails
+        if course is None or not course.continues(batch):
+            course = self._set_out(batch, num_rows)
+        asked = course.ask(batch.num_steps)
+        course.queue(course.num_asked)
+        if not is_plain(batch.sequences):
+            return self._sample_later(course.graph.logits, batch.sequences)
+        pending = download(course.graph.out[asked], course.order)
+        if course.graph.is_fused:
+            course.queue(course.num_asked + course.num_ahead(batch.num_steps, self._most_ahead))
+            self._course = course
+        return pending
+
+    def _set_out(self, batch: Batch, num_rows: int) -> Course:
+        """Fill a graph with a batch."""
         sharing = self._sharing(batch, num_rows)
         order = sharing.order if sharing else list(range(len(batch.sequences)))
         graph = self._graph_for(batch, num_rows, sharing)
         self._fill_decode(graph, batch, order, sharing)
-        for _ in range(batch.num_steps):
-            graph.graph.replay()
-        if is_plain(batch.sequences):
-            return download(graph.out[: batch.num_steps], order)
-        return self._sample_later(graph.logits, batch.sequences)
+        return Course.of(graph, order, batch, self._cache.block_size, len(self._weights.cos))
 
     def _sharing(self, batch: Batch, num_rows: int) -> Sharing | None:
         """Which rows begin alike, where a graph can make use of it and the ids are all that is wanted of it."""

@@ -14,6 +14,9 @@ from octavo_engine.runner.filters import RowParams, draw
 from octavo_engine.runner.flash import Rows, attend_paged
 from octavo_engine.runner.kv_cache import KVCache
 
+NUM_LOOKS = 4
+"""Of the longest ones, that a graph has room for before it is filled again."""
+
 
 class DecodeGraph:
     """One decode step of up to `num_rows` rows over tables of `width` blocks; replayed, it goes on by itself.
@@ -43,7 +46,7 @@ class DecodeGraph:
             lengths, cu_rows, cu_tokens, shared_tables = more
             self._shared = SharedRows(lengths, cu_rows, cu_tokens, shared_tables.view(num_rows, shared_width))
         self._ids, self._positions, self._replied, self._tables = ids, positions, replied, tables.view(num_rows, width)
-        self.out = torch.zeros(MAX_DECODE_STEPS, num_rows, dtype=torch.int32, device=device)
+        self.out = torch.zeros(NUM_LOOKS * MAX_DECODE_STEPS, num_rows, dtype=torch.int32, device=device)
         self._state = (ids, positions, replied, step, self.out)
         self._weights, self._cache, self._compute = w, cache, compute
         self._logits = memory.logits[:num_rows]

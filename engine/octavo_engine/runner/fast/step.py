@@ -98,6 +98,7 @@ class FusedStep:
 
         layout = StepLayout.of(w, num_rows, kernels.num_programs)
         self.has_leads = layout.has_leads
+        self._num_begin_threads = min(-(-w.hidden // 64) * 32, 1024)  # two numbers each
         self.logits = buffer(num_rows, len(w.head))
         self.clocks = buffer(kernels.num_programs, len(COSTS), dtype=torch.int64)
         self._buffers = [
@@ -121,7 +122,7 @@ class FusedStep:
         positions name.
         """
         params = self._params(ids, positions, tables, leads)
-        self._kernels.begin[self.num_rows].launch(self.num_rows, 256, params)
+        self._kernels.begin[self.num_rows].launch(self.num_rows, self._num_begin_threads, params)
         self._kernels.step[self.num_rows].launch(self._kernels.num_programs, NUM_THREADS, params, must_meet=True)
         return self.logits
 

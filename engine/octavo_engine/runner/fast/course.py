@@ -1,0 +1,72 @@
+"""Where a graph of decoding rows stands: it goes on by itself, and a little further than the host has asked.
+
+So the device has work while the host takes in the ids of one look and asks for the next. What it computes too much,
+because a row has ended or a new one has come, lies behind all tokens of its rows, in blocks that they had to themselves
+when it was put into the queue, before anything that may come to use those blocks.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from octavo_engine.batch import Batch
+from octavo_engine.sequence import Sequence
+
+if TYPE_CHECKING:
+    from octavo_engine.runner.fast.graphs import DecodeGraph
+
+
+@dataclass(slots=True)
+class Course:
+    """A graph that was filled with a batch, whose row order[n] is its row n.
+
+    Of its steps since then, the host has asked for `num_asked`, and `num_queued` are in the device's queue. Up to
+    `room` steps have blocks, context and places for their ids; up to `num_wanted` no row surely ends.
+    """
+
+    graph: "DecodeGraph"
+    order: list[int]
+    sequences: list[Sequence]
+    tables: list[list[int]]
+    context_lens: list[int]
+    room: int
+    num_wanted: int
+    num_asked: int = 0
+    num_queued: int = 0
+
+    @classmethod
+    def of(cls, graph: "DecodeGraph", order: list[int], batch: Batch, block_size: int, max_model_len: int) -> "Course":
+        """At the first step of a batch of decoding rows."""
+        sequences, tables = list(batch.sequences), [list(s.block_table) for s in batch.sequences]
+        covered = [min(len(table) * block_size, max_model_len) for table in tables]
+        room = min(end - length + 1 for end, length in zip(covered, batch.context_lens, strict=True))
+        num_places = len(graph.out) if len(order) == graph.num_rows else len(graph.out) // 2  # idle rows read, too
+        num_wanted = min(s.most - len(s.token_ids) for s in sequences)
+        return cls(graph, order, sequences, tables, list(batch.context_lens), min(room, num_places), num_wanted)
+
+    def continues(self, batch: Batch) -> bool:
+        """Whether a batch asks for the next steps of these rows, over the blocks that the graph knows."""
+        return (
+            batch.is_decode
+            and not batch.copies
+            and self.num_asked + batch.num_steps <= self.room
+            and batch.sequences == self.sequences
+            and batch.context_lens == [length + self.num_asked for length in self.context_lens]
+            and all(s.block_table[: len(t)] == t for s, t in zip(self.sequences, self.tables, strict=True))
+        )
+
+    def ask(self, num_steps: int) -> slice:
+        """Which of the graph's ids are those of the next `num_steps` steps; whoever asks then queues them."""
+        first, self.num_asked = self.num_asked, self.num_asked + num_steps
+        return slice(first, self.num_asked)
+
+    def queue(self, until: int) -> None:
+        """Put all steps before number `until` into the device's queue that are not there."""
+        while self.num_queued < until:
+            self.graph.graph.replay()
+            self.num_queued += 1
+
+    def num_ahead(self, num_steps: int, most: int) -> int:
+        """How many more steps, up to `most`, are likely to be asked for, if the next look asks for `num_steps`, too."""
+        if self.num_asked + num_steps > self.room:
+            return 0
+        return max(0, min(most, num_steps, self.num_wanted - self.num_asked))

@@ -1,0 +1,76 @@
+"""A memory runner that decodes as FastRunner does: by a graph that goes on by itself, further than it was asked."""
+
+from typing import TYPE_CHECKING, cast
+
+from tests.engine.memory_runner import MemoryRunner, NextId
+
+from octavo_engine.batch import Batch, PendingStep
+from octavo_engine.runner.fast.course import Course
+from octavo_engine.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from octavo_engine.runner.fast.graphs import DecodeGraph
+
+NUM_PLACES = 24
+"""For the ids of so many steps, after which a graph is filled again."""
+
+
+class MemoryGraph:
+    """The device's side of a DecodeGraph: it knows of its rows what it was filled with, and reads all else in slots."""
+
+    def __init__(self, runner: "AheadRunner", batch: Batch) -> None:
+        self.num_rows, self.graph = len(batch.sequences), self
+        self.out: list[list[int]] = [[] for _ in range(NUM_PLACES)]
+        self._runner, self._ids, self._positions = runner, list(batch.token_ids), [n - 1 for n in batch.context_lens]
+        self._tables = [list(s.block_table) for s in batch.sequences]
+        self._seeds, self._num_steps = [s.seed for s in batch.sequences], 0
+
+    def replay(self) -> None:
+        for row, (token_id, position) in enumerate(zip(self._ids, self._positions, strict=True)):
+            self._ids[row] = self._runner.decode(token_id, position, self._tables[row], self._seeds[row])
+            self._positions[row] += 1
+        self.out[self._num_steps] = list(self._ids)
+        self._num_steps += 1
+
+
+class AheadRunner(MemoryRunner):
+    """Goes up to `most_ahead` steps ahead; `num_continued` looks did not fill a graph."""
+
+    def __init__(self, scheduler: Scheduler, next_id: NextId, vocabulary: int, most_ahead: int) -> None:
+        super().__init__(scheduler, next_id, vocabulary)
+        self._most_ahead = most_ahead
+        self._course: Course | None = None
+        self._in_flight: Course | None = None
+        self.num_continued = self.num_ahead = 0
+
+    def launch(self, batch: Batch) -> PendingStep:
+        course, self._course, self._in_flight = self._course, None, None
+        pending = super().launch(batch)
+        if course and course.continues(batch):
+            self._in_flight = course
+            self.num_continued += 1
+        elif batch.is_decode:
+            graph = cast("DecodeGraph", MemoryGraph(self, batch))
+            order = list(range(len(batch.sequences)))
+            self._in_flight = Course.of(graph, order, batch, self._size, self._scheduler.max_model_len)
+        return pending
+
+    def _ids(self, batch: Batch) -> list[int]:
+        course = self._in_flight
+        if course is None:
+            return super()._ids(batch)
+        asked = course.ask(batch.num_steps)
+        course.queue(course.num_asked)
+        num_ahead = course.num_ahead(batch.num_steps, self._most_ahead)
+        course.queue(course.num_asked + num_ahead)
+        self._course, self.num_ahead = course, self.num_ahead + num_ahead
+        return [token_id for step in cast("MemoryGraph", course.graph).out[asked] for token_id in step]
+
+    def decode(self, token_id: int, position: int, table: list[int], seed: int) -> int:
+        """Write a token to its slot, and say what follows on all that lie before it."""
+        block, offset = table[position // self._size], position % self._size
+        assert self._manager.pool.ref_counts[block], "a step ahead writes to a block that nobody holds"
+        assert self._manager.index.num_tokens(block) <= offset
+        self._memory[block * self._size + offset] = token_id
+        size = self._size
+        return self._next_id([self._memory[table[p // size] * size + p % size] for p in range(position + 1)], seed)

@@ -1,0 +1,152 @@
+"""A graph that goes on by itself serves the next look only where it computes what that one asks for."""
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.engine.ahead_runner import NUM_PLACES, AheadRunner
+from tests.engine.memory_stage import Stage, prompt
+
+from octavo_engine.batch import Batch
+from octavo_engine.params import SamplingParams
+from octavo_engine.plan import add_decodes
+from octavo_engine.runner.fast.course import Course
+from octavo_engine.sequence import Sequence
+
+if TYPE_CHECKING:
+    from octavo_engine.runner.fast.graphs import DecodeGraph
+
+SIZE, CONTEXT = 4, 64
+
+
+class CountingGraph:
+    """Of two rows; it counts how often it is replayed."""
+
+    def __init__(self, num_rows: int = 2) -> None:
+        self.num_rows, self.graph, self.num_replays = num_rows, self, 0
+        self.out = [[0] * num_rows for _ in range(NUM_PLACES)]
+
+    def replay(self) -> None:
+        self.num_replays += 1
+
+
+def decoding(start: int, length: int, num_blocks: int, max_tokens: int = 40) -> Sequence:
+    sequence = Sequence(str(start), range(length), SamplingParams(max_tokens=max_tokens), max_model_len=CONTEXT)
+    sequence.num_computed, sequence.block_table = length - 1, list(range(start, start + num_blocks))
+    return sequence
+
+
+def batch_of(*sequences: Sequence, num_steps: int = 2) -> Batch:
+    batch = Batch(num_steps=num_steps)
+    add_decodes(batch, list(sequences))
+    return batch
+
+
+def course_of(batch: Batch, num_rows: int = 2) -> tuple[Course, CountingGraph]:
+    graph = CountingGraph(num_rows)
+    return Course.of(cast("DecodeGraph", graph), [0, 1], batch, SIZE, CONTEXT), graph
+
+
+def look(course: Course, sequences: list[Sequence], num_steps: int = 2) -> None:
+    """The host asks for the course's next steps, and takes them in."""
+    course.queue(course.ask(num_steps).stop)
+    for sequence in sequences:
+        sequence.token_ids += [7] * num_steps
+        sequence.num_computed += num_steps
+
+
+@pytest.fixture
+def pair() -> list[Sequence]:
+    """One with room for 11 steps, one with room for 9."""
+    return [decoding(0, 6, 4), decoding(10, 8, 4)]
+
+
+def test_steps_are_queued_once_and_those_ahead_are_the_next_looks(pair: list[Sequence]) -> None:
+    course, graph = course_of(batch_of(*pair))
+    assert course.ask(2) == slice(0, 2)
+    course.queue(2)
+    course.queue(2 + course.num_ahead(2, most=1))
+    assert graph.num_replays == 3
+    assert course.ask(2) == slice(2, 4)
+    course.queue(4)
+    assert graph.num_replays == 4
+
+
+def test_the_same_rows_go_on_until_their_blocks_end(pair: list[Sequence]) -> None:
+    course, _ = course_of(batch_of(*pair))
+    for _ in range(4):
+        assert course.continues(batch_of(*pair))
+        look(course, pair)
+    assert not course.continues(batch_of(*pair))
+    pair[1].block_table.append(30)
+    assert not course.continues(batch_of(*pair))  # the graph does not know that one
+
+
+def test_other_rows_places_and_blocks_are_another_course(pair: list[Sequence]) -> None:
+    course, _ = course_of(batch_of(*pair))
+    look(course, pair)
+    first, second = pair
+    twin = decoding(10, 10, 4)
+    assert not course.continues(batch_of(first))
+    assert not course.continues(batch_of(second, first))
+    assert not course.continues(batch_of(first, twin))
+    copying = batch_of(*pair)
+    copying.copies = [(1, 2)]
+    assert not course.continues(copying)
+    second.block_table[1] = 50
+    assert not course.continues(batch_of(*pair))
+    second.block_table[1] = 11
+    assert course.continues(batch_of(*pair))
+    look(course, [first])
+    assert not course.continues(batch_of(*pair))
+
+
+def test_nothing_is_computed_ahead_that_surely_nobody_asks_for(pair: list[Sequence]) -> None:
+    pair[0].most = len(pair[0].token_ids) + 5
+    course, _ = course_of(batch_of(*pair))
+    for num_ahead in (2, 1, 0, 0):
+        look(course, pair)
+        assert course.num_ahead(2, most=3) == num_ahead
+
+
+def test_nothing_is_computed_ahead_of_a_look_that_fills_a_graph_again(pair: list[Sequence]) -> None:
+    course, _ = course_of(batch_of(*pair))
+    for num_ahead in (2, 2, 2, 0):
+        look(course, pair)
+        assert course.num_ahead(2, most=3) == num_ahead
+
+
+def test_idle_rows_move_on_too_and_are_not_let_go_as_far() -> None:
+    pair = [decoding(0, 2, 16), decoding(20, 2, 16)]
+    assert course_of(batch_of(*pair))[0].room == NUM_PLACES
+    assert course_of(batch_of(*pair), num_rows=4)[0].room == NUM_PLACES // 2
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 60), st.integers(0, 12)), min_size=1, max_size=8),
+    st.integers(0, 5),
+)
+def test_replies_are_the_same_however_far_the_device_is_ahead(
+    asked: list[tuple[int, int, int]], most_ahead: int
+) -> None:
+    """Of requests that come after some steps of the engine."""
+    stage = Stage(block_size=16, num_decode_steps=4, most_ahead=most_ahead)
+    for number, (length, max_tokens, num_steps) in enumerate(asked):
+        stage.add(str(number), prompt(1000 * number + 1, length), max_tokens)
+        for _ in range(num_steps):
+            stage.step()
+    stage.run()
+    for number, (length, max_tokens, _) in enumerate(asked):
+        first = 1000 * number + 1 + length
+        assert stage.outcomes[str(number)].token_ids == list(range(first, first + max_tokens))
+
+
+def test_most_looks_of_a_long_reply_find_their_first_steps_done() -> None:
+    stage = Stage(block_size=64, num_decode_steps=4, most_ahead=2)
+    stage.add("a", prompt(1, 3), 100)
+    stage.run()
+    assert isinstance(stage.runner, AheadRunner)
+    assert stage.outcomes["a"].token_ids == list(range(4, 104))
+    assert stage.runner.num_continued == 20  # of 25 looks: places for ids end four times
+    assert stage.runner.num_ahead == 2 * 20
