@@ -27,6 +27,9 @@ inline Index blockDim, gridDim;
 struct alignas(8) float2 {
     float x, y;
 };
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
 struct alignas(16) float4 {
     float x, y, z, w;
 };

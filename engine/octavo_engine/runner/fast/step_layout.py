@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from octavo_engine.runner.fast.weights import FastWeights
 
-MAX_SPLITS, MAX_LEAD_SPLITS, LEAD_QUERIES, WARPS, SPILLED, SEGMENT, MAX_ROWS = 16, 8, 4, 8, 6, 1024, 8
+MAX_SPLITS, MAX_LEAD_SPLITS, MOST_HELD, LEAD_QUERIES, WARPS, SPILLED, SEGMENT, MAX_ROWS = 16, 8, 4, 8, 8, 6, 1024, 8
 """As in the sources."""
 STAGE_BYTES = 8 * (2 * SEGMENT + 16)
 MIN_DEPTH, MAX_DEPTH = 2, 16
@@ -43,7 +43,7 @@ class StepLayout:
     @property
     def has_leads(self) -> bool:
         """Whether rows that begin with the same blocks read them together."""
-        return self.num_rows > 1 and self.group < LEAD_QUERIES
+        return self.num_rows > 1 and self.group < MOST_HELD
 
     @property
     def team(self) -> int:
@@ -54,18 +54,18 @@ class StepLayout:
     def num_parts(self) -> int:
         """The most units that attention of one row and KV head is made of."""
         num_teams = WARPS // self.team * self.num_programs
-        quads, units = -(-self.num_rows * self.group // LEAD_QUERIES), num_teams // self.num_kv_heads
+        octets, units = -(-self.num_rows * self.group // LEAD_QUERIES), num_teams // self.num_kv_heads
         splits = min(units, MAX_SPLITS) if self.num_rows < units else 1
-        leads = max(1, min(num_teams // (self.num_kv_heads * quads), MAX_LEAD_SPLITS)) if self.has_leads else 0
+        leads = max(1, min(num_teams // (self.num_kv_heads * octets), MAX_LEAD_SPLITS)) if self.has_leads else 0
         return splits + leads
 
     @property
     def sums_bytes(self) -> int:
         """Of shared memory for sums of products, or for the heads of attention."""
-        held = min(self.group, LEAD_QUERIES)
-        queries, stored = LEAD_QUERIES if self.has_leads else self.group, max(held, 2)
-        head = (queries + 2) * self.head_dim + self.group + self.team * stored * (2 + self.head_dim)
-        return 4 * max(SPILLED * WARPS * 8 * MAX_ROWS, WARPS // self.team * head)
+        stored = max(min(self.group, MOST_HELD), 2)
+        queries = max(4 * self.group * self.head_dim, 2 * LEAD_QUERIES * (self.head_dim + 4) * self.has_leads)
+        head = queries + 4 * (2 * self.head_dim + self.group + self.team * stored * (2 + self.head_dim))
+        return max(4 * SPILLED * WARPS * 8 * MAX_ROWS, WARPS // self.team * -(-head // 16) * 16)
 
     def depth(self, shared_bytes: int) -> int:
         """Stages of weights for which the rest of a block's `shared_bytes` has room."""

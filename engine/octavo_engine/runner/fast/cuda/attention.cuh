@@ -101,7 +101,8 @@ __device__ __forceinline__ void attend(
     const int warp = warp_of_team(), lane = threadIdx.x & 31;
     Loaded<BATCH> loaded;
     loaded.load(p, at, layer, 0);  // before the projection is there
-    Turn turn(p, layer, at.position, warp == KEY_WARP);
+    Turn turn;
+    turn.load(p, layer, at.position, warp == KEY_WARP);
     sync_team();  // what was in shared memory is used
     prepare_heads(p, at, layer, tag, turn, head);
     sync_team();
@@ -142,26 +143,24 @@ __device__ __forceinline__ void leave_sums(const Params& p, const Place& at, u32
 
 // One unit of the lead of several rows.
 __device__ __forceinline__ void attend_lead(const Params& p, const Place at, int layer, u32 tag, Head& head) {
-    Loaded<LEAD_BATCH> loaded;
-    loaded.load(p, at, layer, 0);
+    Tile keys, values;
+    keys.load(p, at, layer, warp_of_team(), 0);
+    values.load(p, at, layer, warp_of_team(), p.value_offset);
     sync_team();  // what was in shared memory is used
     prepare_queries(p, at, layer, tag, head);
     sync_team();
     spent(C_HEADS);
-    float q[LEAD_QUERIES][8];
-    take_queries(q, head, 0, LEAD_QUERIES - 1);
-    Sums<LEAD_QUERIES> sums;
+    LeadSums sums;
     sums.clear();
-    sums.add_all(p, at, layer, loaded, q);
+    sums.add_all(p, at, layer, keys, values, LeadQueries(head));
     sums.merge_lanes();
-    sums.store<0>(head);
-    sync_team();
-    leave_sums(p, at, tag, head, 0);
-    if (STORED >= LEAD_QUERIES) return;
-    sync_team();
-    sums.store<STORED>(head);
-    sync_team();
-    leave_sums(p, at, tag, head, STORED);
+#pragma unroll 1
+    for (int first = 0; first < at.num_queries; first += STORED) {
+        if (first) sync_team();  // those before are used
+        sums.store(head, first);
+        sync_team();
+        leave_sums(p, at, tag, head, first);
+    }
 }
 
 // All units of this team; cached keys and values of the first are under way before the projection is there.

@@ -1,11 +1,14 @@
 // The first half of attention: the heads of the new token on their way from the projection into shared memory and the
 // cache. See attention.cuh for the whole.
 
-constexpr int QUERIES = HAS_LEADS && GROUP < LEAD_QUERIES ? LEAD_QUERIES : GROUP;  // of a unit
+constexpr int QUERY_PITCH = DIM + 4;  // so that the queries of a lead lie in all banks
 constexpr int STORED = HELD_HEADS > 2 ? HELD_HEADS : 2;  // whose sums the warps of a team show each other at a time
 
-struct Head {  // of one team, in shared memory
-    float q[QUERIES][DIM];
+struct __align__(16) Head {  // of one team, in shared memory
+    union {
+        float q[GROUP][DIM];                                  // of a row, or
+        u16 lead[HAS_LEADS ? LEAD_QUERIES : 1][QUERY_PITCH];  // of several, as factors of products
+    };
     float key[DIM], value[DIM];
     float own[GROUP];  // scores of the new token
     float highest[TEAM][STORED], weight[TEAM][STORED];
@@ -19,7 +22,7 @@ struct Turn {
     float cos[N], sin[N], weights[N];
     Tagged<N> numbers;
 
-    __device__ __forceinline__ Turn(const Params& p, int layer, int position, bool is_key) {
+    __device__ __forceinline__ void load(const Params& p, int layer, int position, bool is_key) {
         const int lane = threadIdx.x & 31;
         const u16* norm = (is_key ? p.k_norm : p.q_norm) + layer * DIM;
 #pragma unroll
@@ -31,17 +34,21 @@ struct Turn {
         }
     }
 
-    // The numbers of one head, as the projection left them, when they are there.
-    __device__ __forceinline__ void wait(const u64* from, u32 tag) {
-        const int lane = threadIdx.x & 31;
+    // The numbers of one head, which the projection leaves there.
+    __device__ __forceinline__ void ask(const u64* from) {
 #pragma unroll
-        for (int i = 0; i < N; i++) numbers.ask(i, from + lane + 32 * i);
-        numbers.wait(tag, [&](int i) { return from + lane + 32 * i; });
+        for (int i = 0; i < N; i++) numbers.ask(i, from + threadIdx.x % 32 + 32 * i);
+    }
+
+    // Those that were asked for.
+    __device__ __forceinline__ void wait(const u64* from, u32 tag) {
+        numbers.wait(tag, [&](int i) { return from + threadIdx.x % 32 + 32 * i; });
         __syncwarp();
     }
 
-    // The head, turned, times `factor` or as the cache will hold it.
-    __device__ __forceinline__ void apply(double eps, float factor, bool is_cached, float* to) const {
+    // `use(dimension, number)` for all numbers of the head, turned, that this lane has.
+    template <typename Use>
+    __device__ __forceinline__ void apply(double eps, Use use) const {
         const int lane = threadIdx.x & 31;
         float values[N], squares = 0;
 #pragma unroll
@@ -56,8 +63,7 @@ struct Turn {
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const float partner = i < N / 2 ? -values[i + N / 2] : values[i - N / 2];
-            const float turned = values[i] * cos[i] + partner * sin[i];
-            to[lane + 32 * i] = is_cached ? to_float(from_float(turned)) : turned * factor;
+            use(lane + 32 * i, values[i] * cos[i] + partner * sin[i]);
         }
     }
 };
@@ -72,6 +78,7 @@ __device__ __forceinline__ void prepare_heads(
     const u64* qkv = p.qkv + at.row * QKV;
     u16* cached = at.is_last() ? p.cache + at.slot(p, layer, at.position) : nullptr;
     if (warp == VALUE_WARP && at.is_last()) {
+        turn.ask(qkv + (HEADS + KV_HEADS + at.kv_head) * DIM);
         turn.wait(qkv + (HEADS + KV_HEADS + at.kv_head) * DIM, tag);
         for (int i = 0; i < Turn::N; i++) {
             const u16 value = from_float(turn.numbers.value(i));
@@ -80,24 +87,38 @@ __device__ __forceinline__ void prepare_heads(
         }
     }
     if (warp == KEY_WARP && at.is_last()) {
+        turn.ask(qkv + (HEADS + at.kv_head) * DIM);
         turn.wait(qkv + (HEADS + at.kv_head) * DIM, tag);
-        turn.apply(p.eps, 1, true, head.key);
-        __syncwarp();
-        for (int d = lane; d < DIM; d += 32) cached[d] = from_float(head.key[d]);
+        turn.apply(p.eps, [&](int d, float number) {
+            cached[d] = from_float(number);
+            head.key[d] = to_float(from_float(number));
+        });
     }
     if (warp >= KEY_WARP) return;
     for (int h = warp; h < GROUP; h += KEY_WARP) {
+        turn.ask(qkv + (at.kv_head * GROUP + h) * DIM);
         turn.wait(qkv + (at.kv_head * GROUP + h) * DIM, tag);
-        turn.apply(p.eps, (float)p.scale * LOG2E, false, head.q[h]);
+        turn.apply(p.eps, [&](int d, float number) { head.q[h][d] = number * (float)p.scale * LOG2E; });
     }
 }
 
 // Queries of several rows. Where there are fewer than a unit may have, the last is there again and counts nothing.
 __device__ __forceinline__ void prepare_queries(const Params& p, const Place& at, int layer, u32 tag, Head& head) {
-    for (int i = warp_of_team(); i < LEAD_QUERIES; i += TEAM) {
-        const int own = min(i, at.num_queries - 1), row = at.row_of(own);
-        Turn turn(p, layer, p.positions[row], false);
-        turn.wait(p.qkv + row * QKV + (at.kv_head * GROUP + at.head_of(own)) * DIM, tag);
-        turn.apply(p.eps, (float)p.scale * LOG2E, false, head.q[i]);
+    constexpr int N = LEAD_QUERIES / TEAM;
+    const auto own = [&](int i) { return min((int)warp_of_team() + i * TEAM, at.num_queries - 1); };
+    const auto from = [&](int i) {
+        return p.qkv + at.row_of(own(i)) * QKV + (at.kv_head * GROUP + at.head_of(own(i))) * DIM;
+    };
+    Turn turns[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        turns[i].load(p, layer, p.positions[at.row_of(own(i))], false);
+        turns[i].ask(from(i));
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        turns[i].wait(from(i), tag);
+        u16* const to = head.lead[warp_of_team() + i * TEAM];
+        turns[i].apply(p.eps, [&](int d, float number) { to[d] = from_float(number * (float)p.scale * LOG2E); });
     }
 }

@@ -1,6 +1,6 @@
 // Who works on what in attention. A unit of work is a run of cached tokens of one KV head, and the queries that meet
 // them. It is a split of a row's own tokens with that row's queries; or, where rows begin with the same blocks, a split
-// of this lead with up to four queries of these rows, so that its keys and values come once for all four.
+// of this lead with up to eight queries of these rows, so that its keys and values come once for all.
 //
 // A team of warps takes one unit at a time. It has its units of leads first, which wait for nobody but the projection:
 // of a row's own splits, the last merges what all others and the lead's left. Splits are equally long for all rows, so
@@ -9,13 +9,14 @@
 constexpr int MAX_SPLITS = 16, MAX_LEAD_SPLITS = 8;
 constexpr int LANES = DIM / 8;                // that share a token
 constexpr int TOKENS = 32 / LANES;            // a warp takes at once
-constexpr int HELD_HEADS = GROUP < 4 ? GROUP : 4, LEAD_QUERIES = 4;  // in registers
-constexpr int BATCH = HELD_HEADS == 1 ? 8 : 4, LEAD_BATCH = 4;  // times TOKENS a warp has under way
+constexpr int MOST_HELD = 4, HELD_HEADS = GROUP < MOST_HELD ? GROUP : MOST_HELD;  // in registers
+constexpr int BATCH = HELD_HEADS == 1 ? 8 : 4;  // times TOKENS a warp has under way
+constexpr int TILE = 16, LEAD_QUERIES = 8;      // tokens of a lead that a warp takes at once, and for how many queries
 constexpr int ITEMS = ROWS * KV_HEADS;
 constexpr int TEAM = ITEMS > PROGRAMS ? WARPS / 2 : WARPS;  // two units at once, if a block has so many
 constexpr int TEAMS = WARPS / TEAM, ALL_TEAMS = TEAMS * PROGRAMS, TEAM_THREADS = 32 * TEAM;
 constexpr int STRIDE = TOKENS * TEAM;
-constexpr int CHUNK = BATCH * STRIDE, LEAD_CHUNK = LEAD_BATCH * STRIDE;  // of which a split is a multiple, in tokens
+constexpr int CHUNK = BATCH * STRIDE, LEAD_CHUNK = TILE * TEAM;  // of which a split is a multiple, in tokens
 static_assert(PAGE % CHUNK == 0 && PAGE % LEAD_CHUNK == 0, "what a team takes at once lies in one page");
 
 constexpr int within(int least, int value, int most) { return value < least ? least : value < most ? value : most; }
@@ -24,11 +25,11 @@ constexpr int UNITS = ALL_TEAMS / KV_HEADS;  // of one KV head, that the teams t
 constexpr bool IS_SPLIT = ROWS < UNITS;      // else a team has several rows, each whole
 constexpr int MOST_SPLITS = IS_SPLIT ? within(1, UNITS, MAX_SPLITS) : 1;      // of a row
 constexpr int EQUAL_SPLITS = IS_SPLIT ? within(1, UNITS / ROWS, MAX_SPLITS) : 1;  // where all rows are as long
-constexpr bool HAS_LEADS = ROWS > 1 && GROUP < LEAD_QUERIES;  // else a row's own queries fill a unit
-constexpr int QUADS = ceil_div(ROWS * GROUP, LEAD_QUERIES);
-constexpr int LEAD_SPLITS = HAS_LEADS ? within(1, ALL_TEAMS / (KV_HEADS * QUADS), MAX_LEAD_SPLITS) : 0;
+constexpr bool HAS_LEADS = ROWS > 1 && GROUP < MOST_HELD;  // else a row's own queries fill a unit
+constexpr int OCTETS = ceil_div(ROWS * GROUP, LEAD_QUERIES);
+constexpr int LEAD_SPLITS = HAS_LEADS ? within(1, ALL_TEAMS / (KV_HEADS * OCTETS), MAX_LEAD_SPLITS) : 0;
 constexpr int PARTS = LEAD_SPLITS + MOST_SPLITS;  // most units that a row's item is made of
-constexpr int MOST_LEADS = HAS_LEADS ? ceil_div(KV_HEADS * LEAD_SPLITS * (QUADS + ROWS / 2), ALL_TEAMS) : 0;
+constexpr int MOST_LEADS = HAS_LEADS ? ceil_div(KV_HEADS * LEAD_SPLITS * (OCTETS + ROWS / 2), ALL_TEAMS) : 0;
 constexpr int MOST_OWN = IS_SPLIT ? 1 : ceil_div(ITEMS, ALL_TEAMS), MOST_PLACES = MOST_LEADS + MOST_OWN;  // of a team
 
 __device__ __forceinline__ int team() { return threadIdx.x / TEAM_THREADS; }
@@ -116,16 +117,16 @@ struct Place {  // of one unit of work
 #pragma unroll 1
             for (int i = row; i < ROWS; i++) count += p.leads[i] && p.leads[ROWS + i] == row;
             const int lead = p.leads[row];
-            const int num_units = count ? KV_HEADS * quads_of(count) * num_lead_splits(lead) : 0;
+            const int num_units = count ? KV_HEADS * octets_of(count) * num_lead_splits(lead) : 0;
             if (unit < num_units) return find_lead_of(p, unit, lead, count);
             unit -= num_units;
         }
     }
 
     __device__ void find_lead_of(const Params& p, int unit, int lead, int count) {
-        const int split = unit / KV_HEADS / quads_of(count), length = lead_length(lead);
+        const int split = unit / KV_HEADS / octets_of(count), length = lead_length(lead);
         kv_head = unit % KV_HEADS;
-        query = unit / KV_HEADS % quads_of(count) * LEAD_QUERIES;
+        query = unit / KV_HEADS % octets_of(count) * LEAD_QUERIES;
         num_queries = min(LEAD_QUERIES, count * GROUP - query);
         part = split;
         num_others = PARTS;  // it is never the last
@@ -133,7 +134,7 @@ struct Place {  // of one unit of work
         span(p, split * length, min(lead, split * length + length));
     }
 
-    static __device__ __forceinline__ int quads_of(int count) { return ceil_div(count * GROUP, LEAD_QUERIES); }
+    static __device__ __forceinline__ int octets_of(int count) { return ceil_div(count * GROUP, LEAD_QUERIES); }
 
     static __device__ __forceinline__ int lead_length(int lead) {
         return ceil_div(ceil_div(lead, LEAD_SPLITS > 0 ? LEAD_SPLITS : 1), LEAD_CHUNK) * LEAD_CHUNK;

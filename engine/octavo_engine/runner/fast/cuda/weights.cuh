@@ -25,7 +25,7 @@ constexpr int stages_of(int phase) { return most_tiles(phase) * parts_of(phase) 
 
 // Stages asked for and not yet there, see Queue::put. Where a layer is long, the numbers that wait behind them are few.
 constexpr int LAYER_STAGES = stages_of(P_QKV) + stages_of(P_OUT) + stages_of(P_GATE) + stages_of(P_DOWN);
-constexpr int MOST_IN_FLIGHT = LAYER_STAGES < 128 ? 3 : 6, IN_FLIGHT = DEPTH < MOST_IN_FLIGHT ? DEPTH : MOST_IN_FLIGHT;
+constexpr int MOST_IN_FLIGHT = LAYER_STAGES < 128 ? 3 : 5, IN_FLIGHT = DEPTH < MOST_IN_FLIGHT ? DEPTH : MOST_IN_FLIGHT;
 
 // Which of its tiles come first to a block: those that get one more are others in each phase. The tiles of the stream
 // stay where they are.

@@ -1,0 +1,162 @@
+// What a warp adds up over the tokens of a lead, a tile of 16 at a time, for up to 8 queries: by tensor cores, of whose
+// products the queries are the columns, so that 8 cost what one costs. For one query or two, sums.cuh takes less time.
+//
+// Of each 32 dimensions a lane has 8 that lie side by side, since the order in which products add them up is free.
+
+constexpr int RUNS = DIM / 32;
+
+struct Tile {  // keys or values: of tokens lane / 4 and 8 more, dimensions 8 (lane % 4) on of each 32
+    uint4 parts[2][RUNS];
+
+    // `offset`: of the values behind the keys, or none.
+    __device__ __forceinline__ void load(const Params& p, const Place& at, int layer, int tile, u64 offset) {
+        const int lane = threadIdx.x & 31, begin = at.begin + tile * TILE, left = at.end - begin - lane / 4;
+        const u16* from = p.cache + offset + (lane / 4 * KV_HEADS * DIM + lane % 4 * 8);
+        if (left > 0)
+            from += tile < TEAM ? at.slot_of_first + layer * p.layer_stride + tile * (TILE * KV_HEADS * DIM)
+                                : at.slot(p, layer, begin);
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int i = 0; i < RUNS; i++)
+                parts[h][i] = h * 8 < left ? load_cached(from + h * (8 * KV_HEADS * DIM) + 32 * i) : uint4{0, 0, 0, 0};
+    }
+};
+
+// Query lane / 4 of a lead's unit as a factor of products.
+struct LeadQueries {
+    uint4 parts[RUNS];
+
+    __device__ __forceinline__ explicit LeadQueries(const Head& head) {
+        const int lane = threadIdx.x & 31;
+        const u16* const from = head.lead[lane / 4] + lane % 4 * 8;
+#pragma unroll
+        for (int i = 0; i < RUNS; i++) {
+            const uint2 low = *(const uint2*)(from + 32 * i), high = *(const uint2*)(from + 32 * i + 4);
+            parts[i] = uint4{low.x, low.y, high.x, high.y};
+        }
+    }
+};
+
+// Of queries 2 (lane % 4) and the next: their highest scores, weights of what this lane has seen, and weighted values.
+struct LeadSums {
+    float values[2 * RUNS][4], weight[2], highest[2];
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int q = 0; q < 2; q++) {
+            weight[q] = 0;
+            highest[q] = NEVER;
+        }
+#pragma unroll
+        for (int i = 0; i < 2 * RUNS; i++)
+#pragma unroll
+            for (int k = 0; k < 4; k++) values[i][k] = 0;
+    }
+
+    // All tiles of a unit that are this warp's, of which the first is loaded.
+    __device__ __forceinline__ void add_all(
+        const Params& p, const Place& at, int layer, Tile& keys, Tile& values_of, const LeadQueries& q
+    ) {
+        const int left = at.end - at.begin;
+#pragma unroll 1
+        for (int tile = warp_of_team(); tile * TILE < left; tile += TEAM) {
+            const bool is_last = (tile + TEAM) * TILE >= left;
+            float scores[4] = {};
+            score(scores, keys, q);
+            if (!is_last) keys.load(p, at, layer, tile + TEAM, 0);
+            u32 weights[2];
+            weigh(scores, left - tile * TILE - (int)(threadIdx.x & 31) / 4, weights);
+            add(values_of, weights);
+            if (!is_last) values_of.load(p, at, layer, tile + TEAM, p.value_offset);
+        }
+    }
+
+    // Let every lane have the weights of the whole warp.
+    __device__ __forceinline__ void merge_lanes() {
+#pragma unroll
+        for (int q = 0; q < 2; q++)
+#pragma unroll
+            for (int offset = 4; offset < 32; offset <<= 1) weight[q] += __shfl_xor_sync(~0u, weight[q], offset);
+    }
+
+    // STORED queries from `first` on, for the team to see.
+    __device__ __forceinline__ void store(Head& head, int first) const {
+        const int lane = threadIdx.x & 31, warp = warp_of_team();
+#pragma unroll
+        for (int q = 0; q < 2; q++) {
+            const int stored = lane % 4 * 2 + q - first;
+            if (stored < 0 || stored >= STORED) continue;
+            head.highest[warp][stored] = highest[q];
+            head.weight[warp][stored] = weight[q];
+#pragma unroll
+            for (int i = 0; i < 4 * RUNS; i++) head.sums[warp][stored][dimension(i)] = values[i / 2][i % 2 * 2 + q];
+        }
+    }
+
+  private:
+    // Of 4 in each run, those of this lane.
+    static __device__ __forceinline__ int dimension(int i) {
+        const int row = (threadIdx.x & 31) / 4;
+        return i / 4 * 32 + row / 2 * 8 + i % 4 * 2 + row % 2;
+    }
+
+    static __device__ __forceinline__ void score(float (&scores)[4], const Tile& keys, const LeadQueries& q) {
+#pragma unroll
+        for (int i = 0; i < RUNS; i++) {
+            const uint4 &low = keys.parts[0][i], &high = keys.parts[1][i];
+            multiply(scores, uint4{low.x, high.x, low.y, high.y}, q.parts[i].x, q.parts[i].y);
+            multiply(scores, uint4{low.z, high.z, low.w, high.w}, q.parts[i].z, q.parts[i].w);
+        }
+    }
+
+    // Scores of tokens lane / 4 and 8 more to their weights, as factors of products. `left`: tokens from lane / 4 on.
+    __device__ __forceinline__ void weigh(float (&scores)[4], int left, u32 (&factors)[2]) {
+        float raised[2];
+#pragma unroll
+        for (int q = 0; q < 2; q++) {
+            if (left <= 0) scores[q] = NEVER;
+            if (left <= 8) scores[2 + q] = NEVER;
+            raised[q] = fmaxf(highest[q], max_of_tokens(fmaxf(scores[q], scores[2 + q])));
+        }
+        shrink(raised);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            scores[k] = exp2_fast(scores[k] - raised[k % 2]);
+            weight[k % 2] += scores[k];
+        }
+        factors[0] = turn_matrix(from_floats(scores[0], scores[1]));
+        factors[1] = turn_matrix(from_floats(scores[2], scores[3]));
+    }
+
+    static __device__ __forceinline__ float max_of_tokens(float value) {
+#pragma unroll
+        for (int offset = 4; offset < 32; offset <<= 1) value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
+        return value;
+    }
+
+    __device__ __forceinline__ void shrink(const float (&raised)[2]) {
+#pragma unroll
+        for (int q = 0; q < 2; q++) {
+            const float factor = exp2_fast(highest[q] - raised[q]);
+            highest[q] = raised[q];
+            weight[q] *= factor;
+#pragma unroll
+            for (int i = 0; i < 2 * RUNS; i++) {
+                values[i][q] *= factor;
+                values[i][2 + q] *= factor;
+            }
+        }
+    }
+
+    __device__ __forceinline__ void add(const Tile& of, const u32 (&weights)[2]) {
+#pragma unroll
+        for (int i = 0; i < RUNS; i++) {
+            const uint4 &low = of.parts[0][i], &high = of.parts[1][i];
+            const uint4 first = {turn_matrix(low.x), turn_matrix(low.y), turn_matrix(high.x), turn_matrix(high.y)};
+            const uint4 second = {turn_matrix(low.z), turn_matrix(low.w), turn_matrix(high.z), turn_matrix(high.w)};
+            multiply(values[2 * i], first, weights[0], weights[1]);
+            multiply(values[2 * i + 1], second, weights[0], weights[1]);
+        }
+    }
+};
