@@ -1,0 +1,66 @@
+"""Steps that the device takes ahead of the host change no reply, whoever comes and goes meanwhile."""
+
+from collections import defaultdict
+
+import pytest
+from tests.gpu.stage import make_engine, prompt
+
+from octavo_engine.engine import Engine
+from octavo_engine.events import Delta, Event
+from octavo_engine.params import SamplingParams
+from octavo_engine.runner.fast.course import Course
+from octavo_engine.runner.fast.fast_runner import FastRunner
+
+
+def make(most_ahead: int) -> Engine:
+    engine = make_engine("Qwen3Config", num_decode_steps=4)
+    runner = engine.runner
+    assert isinstance(runner, FastRunner)
+    if not runner._fused:
+        pytest.skip("the fused step needs Hopper or newer")
+    runner._most_ahead = most_ahead
+    return engine
+
+
+def replies(engine: Engine) -> dict[str, list[int]]:
+    """Of requests of all lengths, one after the other, of which one is aborted and one is forked."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+
+    def take(events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Delta):
+                found[event.request_id] += event.token_ids
+
+    for number, length in enumerate([5, 250, 300, 40, 511, 100]):
+        is_drawn = number % 2
+        params = SamplingParams(temperature=float(is_drawn), seed=number, max_tokens=30 + 7 * number, ignore_eos=True)
+        engine.add(str(number), prompt(length, number), params)
+        for _ in range(2 + number % 3):
+            take(engine.step())
+        if number == 3:
+            engine.abort("1")
+            engine.fork("2", "fork", SamplingParams(temperature=0.0, max_tokens=50, ignore_eos=True))
+    while engine.has_work:
+        take(engine.step())
+    engine.check_integrity()
+    return found
+
+
+def test_replies_are_the_same_however_far_the_device_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = list[int]()
+    count = Course.num_ahead
+
+    def counted(course: Course, num_steps: int, most: int) -> int:
+        ahead.append(count(course, num_steps, most))
+        return ahead[-1]
+
+    monkeypatch.setattr(Course, "num_ahead", counted)
+    expected = replies(make(0))
+    assert not any(ahead)
+    assert {name: len(ids) for name, ids in expected.items() if name != "1"} == {
+        "0": 30, "2": 44, "3": 51, "4": 58, "5": 65, "fork": 50,
+    }  # fmt: skip
+    for most_ahead in (1, 3):
+        ahead.clear()
+        assert replies(make(most_ahead)) == expected
+        assert max(ahead) == most_ahead
