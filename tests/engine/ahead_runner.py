@@ -11,21 +11,28 @@ from octavo_engine.scheduler import Scheduler
 if TYPE_CHECKING:
     from octavo_engine.runner.fast.graphs import DecodeGraph
 
-NUM_PLACES = 24
-"""For the ids of so many steps, after which a graph is filled again."""
+SEVERAL, NUM_PLACES = 3, 24
+"""Steps at once, and those for whose ids there are places before a graph is filled again."""
 
 
 class MemoryGraph:
     """The device's side of a DecodeGraph: it knows of its rows what it was filled with, and reads all else in slots."""
 
     def __init__(self, runner: "AheadRunner", batch: Batch) -> None:
-        self.num_rows, self.graph = len(batch.sequences), self
+        self.num_rows = len(batch.sequences)
         self.out: list[list[int]] = [[] for _ in range(NUM_PLACES)]
         self._runner, self._ids, self._positions = runner, list(batch.token_ids), [n - 1 for n in batch.context_lens]
         self._tables = [list(s.block_table) for s in batch.sequences]
         self._seeds, self._num_steps = [s.seed for s in batch.sequences], 0
 
-    def replay(self) -> None:
+    def replay(self, most: int) -> int:
+        """Several steps at once where so many are wanted."""
+        count = SEVERAL if most >= SEVERAL else 1
+        for _ in range(count):
+            self._step()
+        return count
+
+    def _step(self) -> None:
         for row, (token_id, position) in enumerate(zip(self._ids, self._positions, strict=True)):
             self._ids[row] = self._runner.decode(token_id, position, self._tables[row], self._seeds[row])
             self._positions[row] += 1

@@ -62,8 +62,7 @@ class Course:
     def queue(self, until: int) -> None:
         """Put all steps before number `until` into the device's queue that are not there."""
         while self.num_queued < until:
-            self.graph.graph.replay()
-            self.num_queued += 1
+            self.num_queued += self.graph.replay(until - self.num_queued)
 
     def num_ahead(self, num_steps: int, most: int) -> int:
         """How many more steps, up to `most`, are likely to be asked for, if the next look asks for `num_steps`, too."""

@@ -84,8 +84,10 @@ class FastRunner:
         for rows in self._fused or [1]:
             self._decode_graph(rows, WARM_WIDTHS[0], False)
         self._decode_graph(16, WARM_WIDTHS[0], True, shares=True)
-        for rows in ROW_BUCKETS:
-            self.launch(self._idle_batch(rows, 0, 1)).wait()  # what a graph's first replay and look take takes long
+        for graph in self._decode_graphs.values():
+            graph.warm_up()
+        for rows in (1, NUM_ROWS[-1]):
+            self.launch(self._idle_batch(rows, 0, 1)).wait()
         for tokens in TOKEN_BUCKETS:
             for rows in PROMPT_ROW_BUCKETS:
                 self._prompt_graph(tokens, rows)

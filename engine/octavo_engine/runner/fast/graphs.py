@@ -16,6 +16,8 @@ from octavo_engine.runner.kv_cache import KVCache
 
 NUM_LOOKS = 4
 """Of the longest ones, that a graph has room for before it is filled again."""
+SEVERAL = 4
+"""Steps of few rows that are put into the queue at once: from graph to graph the device takes longer than inside."""
 
 
 class DecodeGraph:
@@ -52,6 +54,24 @@ class DecodeGraph:
         self._logits = memory.logits[:num_rows]
         self._advance = Advance(num_rows, len(w.head), device)
         self.graph = memory.capture(self._run)
+        self._several = memory.capture(self._run_several) if self.is_fused else None
+
+    def warm_up(self) -> None:
+        """Take steps of idle rows: the first replay of a CUDA graph takes the longest."""
+        for most in (1, SEVERAL):
+            self.replay(most)
+
+    def replay(self, most: int) -> int:
+        """Put steps into the device's queue, 1 to `most`; returns how many."""
+        if self._several is not None and most >= SEVERAL:
+            self._several.replay()
+            return SEVERAL
+        self.graph.replay()
+        return 1
+
+    def _run_several(self) -> None:
+        for _ in range(SEVERAL):
+            self._run()
 
     def _run(self) -> None:
         self.logits = self._forward()
