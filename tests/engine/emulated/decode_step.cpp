@@ -14,6 +14,7 @@ thread_local __align__(128) char memory_of_queue[MOST_SHARED_BYTES];
 #include "places.cuh"
 #include "heads.cuh"
 #include "sums.cuh"
+#include "columns.cuh"
 #include "lead.cuh"
 #include "attention.cuh"
 #include "step.cu"

@@ -8,6 +8,7 @@ thread_local __align__(512) char memory_of_rings[MOST_SHARED_BYTES];
 #include "numbers.cuh"
 #include "rows.cuh"
 #include "ring.cuh"
+#include "columns.cuh"
 #include "ragged.cu"
 
 int main(int, char** given) {

@@ -11,7 +11,7 @@ from octavo_engine.runner.fast.own_kernels import why_not_own
 from octavo_engine.runner.fast.weights import FastWeights
 
 FOLDER = Path(__file__).parent / "cuda"
-FILES = [FOLDER / name for name in ("ptx.cuh", "numbers.cuh", "rows.cuh", "ring.cuh", "ragged.cu")]
+FILES = [FOLDER / name for name in ("ptx.cuh", "numbers.cuh", "rows.cuh", "ring.cuh", "columns.cuh", "ragged.cu")]
 MAX_ROWS, MAX_GROUP, TILE = 256, 8, 16
 """As in the sources."""
 NUM_WARPS = 8

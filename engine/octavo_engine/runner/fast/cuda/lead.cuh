@@ -1,5 +1,4 @@
-// What a warp adds up over the tokens of a lead, a tile of 16 at a time, for up to 8 queries: by tensor cores, of whose
-// products the queries are the columns, so that 8 cost what one costs. For one query or two, sums.cuh takes less time.
+// What a warp adds up over the tokens of a lead, for up to 8 queries; for one or two, sums.cuh takes less time.
 //
 // Of each 32 dimensions a lane has 8 that lie side by side, since the order in which products add them up is free.
 
@@ -38,22 +37,7 @@ struct LeadQueries {
     }
 };
 
-// Of queries 2 (lane % 4) and the next: their highest scores, weights of what this lane has seen, and weighted values.
-struct LeadSums {
-    float values[2 * RUNS][4], weight[2], highest[2];
-
-    __device__ __forceinline__ void clear() {
-#pragma unroll
-        for (int q = 0; q < 2; q++) {
-            weight[q] = 0;
-            highest[q] = NEVER;
-        }
-#pragma unroll
-        for (int i = 0; i < 2 * RUNS; i++)
-#pragma unroll
-            for (int k = 0; k < 4; k++) values[i][k] = 0;
-    }
-
+struct LeadSums : Columns {
     // All tiles of a unit that are this warp's, of which the first is loaded.
     __device__ __forceinline__ void add_all(
         const Params& p, const Place& at, int layer, Tile& keys, Tile& values_of, const LeadQueries& q
@@ -70,14 +54,6 @@ struct LeadSums {
             add(values_of, weights);
             if (!is_last) values_of.load(p, at, layer, tile + TEAM, p.value_offset);
         }
-    }
-
-    // Let every lane have the weights of the whole warp.
-    __device__ __forceinline__ void merge_lanes() {
-#pragma unroll
-        for (int q = 0; q < 2; q++)
-#pragma unroll
-            for (int offset = 4; offset < 32; offset <<= 1) weight[q] += __shfl_xor_sync(~0u, weight[q], offset);
     }
 
     // STORED queries from `first` on, for the team to see.
@@ -107,45 +83,6 @@ struct LeadSums {
             const uint4 &low = keys.parts[0][i], &high = keys.parts[1][i];
             multiply(scores, uint4{low.x, high.x, low.y, high.y}, q.parts[i].x, q.parts[i].y);
             multiply(scores, uint4{low.z, high.z, low.w, high.w}, q.parts[i].z, q.parts[i].w);
-        }
-    }
-
-    // Scores of tokens lane / 4 and 8 more to their weights, as factors of products. `left`: tokens from lane / 4 on.
-    __device__ __forceinline__ void weigh(float (&scores)[4], int left, u32 (&factors)[2]) {
-        float raised[2];
-#pragma unroll
-        for (int q = 0; q < 2; q++) {
-            if (left <= 0) scores[q] = NEVER;
-            if (left <= 8) scores[2 + q] = NEVER;
-            raised[q] = fmaxf(highest[q], max_of_tokens(fmaxf(scores[q], scores[2 + q])));
-        }
-        shrink(raised);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            scores[k] = exp2_fast(scores[k] - raised[k % 2]);
-            weight[k % 2] += scores[k];
-        }
-        factors[0] = turn_matrix(from_floats(scores[0], scores[1]));
-        factors[1] = turn_matrix(from_floats(scores[2], scores[3]));
-    }
-
-    static __device__ __forceinline__ float max_of_tokens(float value) {
-#pragma unroll
-        for (int offset = 4; offset < 32; offset <<= 1) value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
-        return value;
-    }
-
-    __device__ __forceinline__ void shrink(const float (&raised)[2]) {
-#pragma unroll
-        for (int q = 0; q < 2; q++) {
-            const float factor = exp2_fast(highest[q] - raised[q]);
-            highest[q] = raised[q];
-            weight[q] *= factor;
-#pragma unroll
-            for (int i = 0; i < 2 * RUNS; i++) {
-                values[i][q] *= factor;
-                values[i][2 + q] *= factor;
-            }
         }
     }
 

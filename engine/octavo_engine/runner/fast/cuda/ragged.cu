@@ -16,12 +16,6 @@ struct Queries {  // of a KV head, as factors of products: of query lane / 4, wh
     }
 };
 
-__device__ __forceinline__ float max_of_tokens(float value) {
-#pragma unroll
-    for (int offset = 4; offset < 32; offset <<= 1) value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
-    return value;
-}
-
 // A part as it lies in memory, of each lane what it has in Sums; lanes whose queries are none read others' numbers.
 struct Stored {
     float4 values[STEPS], rest;
@@ -48,56 +42,8 @@ struct Stored {
     }
 };
 
-// Of queries 2 (lane % 4) and the next over some tokens: their highest scores, weights, and weighted values of
-// dimensions 16 i + lane / 4 and 8 more. The two numbers of an array of four that belong to a query are 2 apart.
-struct Sums {
-    float values[STEPS][4], weight[2], highest[2];
-
-    __device__ __forceinline__ void clear() {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            weight[h] = 0;
-            highest[h] = NEVER;
-        }
-#pragma unroll
-        for (int i = 0; i < STEPS; i++)
-#pragma unroll
-            for (int k = 0; k < 4; k++) values[i][k] = 0;
-    }
-
-    __device__ __forceinline__ void shrink(const float (&raised)[2]) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float factor = exp2_fast(highest[h] - raised[h]);
-            highest[h] = raised[h];
-            weight[h] *= factor;
-#pragma unroll
-            for (int i = 0; i < STEPS; i++) {
-                values[i][h] *= factor;
-                values[i][2 + h] *= factor;
-            }
-        }
-    }
-
-    // Scores of tokens lane / 4 and 8 more to their weights, as factors of products. `left`: tokens from lane / 4 on.
-    __device__ __forceinline__ void weigh(float (&scores)[4], int left, u32 (&factors)[2]) {
-        float raised[2];
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            if (left <= 0) scores[h] = NEVER;
-            if (left <= 8) scores[2 + h] = NEVER;
-            raised[h] = fmaxf(highest[h], max_of_tokens(fmaxf(scores[h], scores[2 + h])));
-        }
-        shrink(raised);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            scores[k] = exp2_fast(scores[k] - raised[k % 2]);
-            weight[k % 2] += scores[k];
-        }
-        factors[0] = turn_matrix(from_floats(scores[0], scores[1]));
-        factors[1] = turn_matrix(from_floats(scores[2], scores[3]));
-    }
-
+// Over some tokens; dimensions 16 i + lane / 4 and 8 more are those of values[i].
+struct Sums : Columns {
     __device__ __forceinline__ void add(const Params& p, const Part& part, int tile, Ring& ring, const Queries& q) {
         const int lane = own_lane(), row = lane % 8, second = lane / 8 % 2, third = lane / 16;
         const u32 keys = ring.take_keys(p, part) + ((row + 8 * second) * DIM * 2 + (row ^ third) * 16);
@@ -119,14 +65,6 @@ struct Sums {
             load_turned_matrices(a, turned ^ (i * 32));
             multiply(values[i], a, weights[0], weights[1]);
         }
-    }
-
-    __device__ __forceinline__ void merge_lanes() {
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-#pragma unroll
-            for (int offset = 4; offset < 32; offset <<= 1)
-                weight[h] += __shfl_xor_sync(~0u, weight[h], offset);
     }
 
     __device__ __forceinline__ Stored stored() const {
