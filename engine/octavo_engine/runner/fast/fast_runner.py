@@ -86,8 +86,7 @@ class FastRunner:
         self._decode_graph(16, WARM_WIDTHS[0], True, shares=True)
         for graph in self._decode_graphs.values():
             graph.warm_up()
-        for rows in (1, NUM_ROWS[-1]):
-            self.launch(self._idle_batch(rows, 0, 1)).wait()
+        self.launch(self._idle_batch(NUM_ROWS[-1], 0, 1)).wait()
         for tokens in TOKEN_BUCKETS:
             for rows in PROMPT_ROW_BUCKETS:
                 self._prompt_graph(tokens, rows)
