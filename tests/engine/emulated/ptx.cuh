@@ -175,6 +175,8 @@ inline void wait_for_barrier(u32 address, int parity) {
     wait_until("a barrier", [&] { return barrier.phase != parity; });
 }
 
+inline float load_alone(const float* from) { return *from; }
+
 inline void copy_to_shared(u32 to, const u16* from, int bytes, u32 address) {
     char* const place = at_shared_address<char>(to);
     if (bytes <= 0 || bytes % 16 || (size_t)place % 16 || (size_t)from % 16)

@@ -85,6 +85,9 @@ __device__ __forceinline__ u32 shared_address(const void* pointer) {
     return (u32)__cvta_generic_to_shared(pointer);
 }
 
+// A number of shared memory, and none beside it.
+__device__ __forceinline__ float load_alone(const float* from) { return *(const volatile float*)from; }
+
 // Four matrices of 8 rows of 16 bytes; this thread's address is that of row lane % 8 of matrix lane / 8.
 __device__ __forceinline__ void load_matrices(uint4& v, u32 from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

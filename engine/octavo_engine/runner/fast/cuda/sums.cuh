@@ -127,11 +127,12 @@ struct Sums {  // of some queries over some tokens: weighted values (8 dimension
     }
 };
 
-// Queries from `first` on, as `Sums` wants them; past `last` the last one again.
+// Queries from `first` on, as `Sums` wants them; past `last` the last one again. They are read one by one: numbers that
+// are read together stay neighbours in registers, for which the compiler puts aside keys that are still under way.
 template <int HELD>
 __device__ __forceinline__ void take_queries(float (&q)[HELD][8], const Head& head, int first, int last) {
 #pragma unroll
     for (int h = 0; h < HELD; h++)
 #pragma unroll
-        for (int d = 0; d < 8; d++) q[h][d] = head.q[min(first + h, last)][threadIdx.x % LANES * 8 + d];
+        for (int d = 0; d < 8; d++) q[h][d] = load_alone(&head.q[min(first + h, last)][threadIdx.x % LANES * 8 + d]);
 }
