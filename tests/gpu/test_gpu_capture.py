@@ -1,5 +1,6 @@
 """What is left of a CUDA graph whose capture failed: nothing, and the next one is captured as if it had not been."""
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -70,3 +71,11 @@ def assert_memory_comes_back() -> None:
     torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() <= before
+
+
+def test_no_garbage_is_collected_while_a_graph_is_captured() -> None:
+    """An older graph among it would break the capture."""
+    was_enabled: list[bool] = []
+    make_memory().capture(lambda: was_enabled.append(gc.isenabled()))
+    assert was_enabled == [True, False]
+    assert gc.isenabled()

@@ -1,6 +1,8 @@
 """Records CUDA graphs into memory that they share, and leaves torch as it was where that fails."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -31,7 +33,7 @@ class GraphMemory:
             before.wait_stream(stream)  # also what failed may have work in its queue, on memory that is free now
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
+            with no_collection(), torch.cuda.graph(graph, pool=self._pool):
                 function()
         except BaseException:
             self._abandon(before)
@@ -47,3 +49,15 @@ class GraphMemory:
         except RuntimeError:
             return  # torch ended it
         self._pool = torch.cuda.graph_pool_handle()  # pinned memory has its own part of the old one, still taken
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Python collects no garbage: the graphs of an engine that is gone, if there are any, would spoil a capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
