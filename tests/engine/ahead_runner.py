@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, cast
 
 from tests.engine.memory_runner import MemoryRunner, NextId
 
-from octavo_engine.batch import Batch, PendingStep
+from octavo_engine.batch import Batch, PendingStep, StepOutput
 from octavo_engine.runner.fast.course import Course
 from octavo_engine.scheduler import Scheduler
 
@@ -71,7 +71,9 @@ class AheadRunner(MemoryRunner):
         num_ahead = course.num_ahead(batch.num_steps, self._most_ahead)
         course.queue(course.num_asked + num_ahead)
         self._course, self.num_ahead = course, self.num_ahead + num_ahead
-        return [token_id for step in cast("MemoryGraph", course.graph).out[asked] for token_id in step]
+        ids = [token_id for step in cast("MemoryGraph", course.graph).out[asked] for token_id in step]
+        course.told(StepOutput(ids))
+        return ids
 
     def decode(self, token_id: int, position: int, table: list[int], seed: int) -> int:
         """Write a token to its slot, and say what follows on all that lie before it."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.engine.ahead_runner import NUM_PLACES, AheadRunner
 from tests.engine.memory_stage import Stage, prompt
 
-from octavo_engine.batch import Batch
+from octavo_engine.batch import Batch, StepOutput
 from octavo_engine.params import SamplingParams
 from octavo_engine.plan import add_decodes
 from octavo_engine.runner.fast.course import Course
@@ -52,6 +52,7 @@ def course_of(batch: Batch, num_rows: int = 2) -> tuple[Course, CountingGraph]:
 def look(course: Course, sequences: list[Sequence], num_steps: int = 2) -> None:
     """The host asks for the course's next steps, and takes them in."""
     course.queue(course.ask(num_steps).stop)
+    course.told(StepOutput([7] * num_steps * len(course.sequences)))
     for sequence in sequences:
         sequence.token_ids += [7] * num_steps
         sequence.num_computed += num_steps
@@ -98,6 +99,9 @@ def test_other_rows_places_and_blocks_are_another_course(pair: list[Sequence]) -
     second.block_table[1] = 50
     assert not course.continues(batch_of(*pair))
     second.block_table[1] = 11
+    second.token_ids[-1] = 8  # not what the device goes on with
+    assert not course.continues(batch_of(*pair))
+    second.token_ids[-1] = 7
     assert course.continues(batch_of(*pair))
     look(course, [first])
     assert not course.continues(batch_of(*pair))

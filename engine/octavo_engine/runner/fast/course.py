@@ -8,7 +8,7 @@ when it was put into the queue, before anything that may come to use those block
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from octavo_engine.batch import Batch
+from octavo_engine.batch import Batch, StepOutput
 from octavo_engine.sequence import Sequence
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Course:
     context_lens: list[int]
     room: int
     num_wanted: int
+    newest: list[int]
     num_asked: int = 0
     num_queued: int = 0
 
@@ -41,7 +42,8 @@ class Course:
         room = min(end - length + 1 for end, length in zip(covered, batch.context_lens, strict=True))
         num_places = len(graph.out) if len(order) == graph.num_rows else len(graph.out) // 2  # idle rows read, too
         num_wanted = min(s.most - len(s.token_ids) for s in sequences)
-        return cls(graph, order, sequences, tables, list(batch.context_lens), min(room, num_places), num_wanted)
+        room, ids = min(room, num_places), list(batch.token_ids)
+        return cls(graph, order, sequences, tables, list(batch.context_lens), room, num_wanted, ids)
 
     def continues(self, batch: Batch) -> bool:
         """Whether a batch asks for the next steps of these rows, over the blocks that the graph knows."""
@@ -50,6 +52,7 @@ class Course:
             and not batch.copies
             and self.num_asked + batch.num_steps <= self.room
             and batch.sequences == self.sequences
+            and batch.token_ids == self.newest
             and batch.context_lens == [length + self.num_asked for length in self.context_lens]
             and all(s.block_table[: len(t)] == t for s, t in zip(self.sequences, self.tables, strict=True))
         )
@@ -58,6 +61,11 @@ class Course:
         """Which of the graph's ids are those of the next `num_steps` steps; whoever asks then queues them."""
         first, self.num_asked = self.num_asked, self.num_asked + num_steps
         return slice(first, self.num_asked)
+
+    def told(self, output: StepOutput) -> StepOutput:
+        """What the host gets to know of the steps that it asked for last."""
+        self.newest = list(output.token_ids[-len(self.sequences) :])
+        return output
 
     def queue(self, until: int) -> None:
         """Put all steps before number `until` into the device's queue that are not there."""

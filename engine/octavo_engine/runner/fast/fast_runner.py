@@ -161,7 +161,7 @@ class FastRunner:
         if course.graph.is_fused:
             course.queue(course.num_asked + course.num_ahead(batch.num_steps, self._most_ahead))
             self._course = course
-        return pending
+        return PendingStep(lambda: course.told(pending.wait()))
 
     def _set_out(self, batch: Batch, num_rows: int) -> Course:
         """Fill a graph with a batch."""
