@@ -144,11 +144,11 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1) step(const __grid
     if (threadIdx.x == 0) queue.set_up();
     __syncthreads();
     if (threadIdx.x >= THREADS) {  // four warps, since registers are shared out among so many
-        give_registers<40>();
+        give_registers<24>();
         if (threadIdx.x < THREADS + 32) feed_all(p, queue);
         return;
     }
-    take_registers<232>();
+    take_registers<240>();
     begin_watch(p.clocks);
     const u32 epoch = p.epochs[0];
     const Vectors vectors(p, epoch);
