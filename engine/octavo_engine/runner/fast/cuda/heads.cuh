@@ -68,6 +68,12 @@ struct Turn {
     }
 };
 
+// A number of a query as it meets all keys. Rounded for those of a lead alone, it would shift their scores beside the
+// others' where keys have much in common.
+__device__ __forceinline__ u16 as_factor(const Params& p, float number) {
+    return from_float(number * (float)p.scale * LOG2E);
+}
+
 constexpr int KEY_WARP = TEAM - 2, VALUE_WARP = TEAM - 1;  // of a team; the others turn queries
 
 // Queries of a row, and the new token's key and value, into shared memory; the latter into the cache as well.
@@ -98,7 +104,7 @@ __device__ __forceinline__ void prepare_heads(
     for (int h = warp; h < GROUP; h += KEY_WARP) {
         turn.ask(qkv + (at.kv_head * GROUP + h) * DIM);
         turn.wait(qkv + (at.kv_head * GROUP + h) * DIM, tag);
-        turn.apply(p.eps, [&](int d, float number) { head.q[h][d] = number * (float)p.scale * LOG2E; });
+        turn.apply(p.eps, [&](int d, float number) { head.q[h][d] = to_float(as_factor(p, number)); });
     }
 }
 
@@ -119,6 +125,6 @@ __device__ __forceinline__ void prepare_queries(const Params& p, const Place& at
     for (int i = 0; i < N; i++) {
         turns[i].wait(from(i), tag);
         u16* const to = head.lead[warp_of_team() + i * TEAM];
-        turns[i].apply(p.eps, [&](int d, float number) { to[d] = from_float(number * (float)p.scale * LOG2E); });
+        turns[i].apply(p.eps, [&](int d, float number) { to[d] = as_factor(p, number); });
     }
 }

@@ -1,4 +1,6 @@
-// What a warp adds up over the tokens of a lead, for up to 8 queries; for one or two, sums.cuh takes less time.
+// What a warp adds up over the tokens of a lead, for up to 8 queries. (A row's own have one or few, for which sums.cuh
+// takes less time.) A unit is of whole chunks, since leads are of whole pages, so that each warp has as many tiles, and
+// each of them all its tokens.
 //
 // Of each 32 dimensions a lane has 8 that lie side by side, since the order in which products add them up is free.
 
@@ -9,16 +11,14 @@ struct Tile {  // keys or values: of tokens lane / 4 and 8 more, dimensions 8 (l
 
     // `offset`: of the values behind the keys, or none.
     __device__ __forceinline__ void load(const Params& p, const Place& at, int layer, int tile, u64 offset) {
-        const int lane = threadIdx.x & 31, begin = at.begin + tile * TILE, left = at.end - begin - lane / 4;
+        const int lane = threadIdx.x & 31;
         const u16* from = p.cache + offset + (lane / 4 * KV_HEADS * DIM + lane % 4 * 8);
-        if (left > 0)
-            from += tile < TEAM ? at.slot_of_first + layer * p.layer_stride + tile * (TILE * KV_HEADS * DIM)
-                                : at.slot(p, layer, begin);
+        from += tile < TEAM ? at.slot_of_first + layer * p.layer_stride + tile * (TILE * KV_HEADS * DIM)
+                            : at.slot(p, layer, at.begin + tile * TILE);
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
-            for (int i = 0; i < RUNS; i++)
-                parts[h][i] = h * 8 < left ? load_cached(from + h * (8 * KV_HEADS * DIM) + 32 * i) : uint4{0, 0, 0, 0};
+            for (int i = 0; i < RUNS; i++) parts[h][i] = load_cached(from + h * (8 * KV_HEADS * DIM) + 32 * i);
     }
 };
 
@@ -42,15 +42,15 @@ struct LeadSums : Columns {
     __device__ __forceinline__ void add_all(
         const Params& p, const Place& at, int layer, Tile& keys, Tile& values_of, const LeadQueries& q
     ) {
-        const int left = at.end - at.begin;
+        const int num_tiles = (at.end - at.begin) / TILE;
 #pragma unroll 1
-        for (int tile = warp_of_team(); tile * TILE < left; tile += TEAM) {
-            const bool is_last = (tile + TEAM) * TILE >= left;
+        for (int tile = warp_of_team(); tile < num_tiles; tile += TEAM) {
+            const bool is_last = tile + TEAM >= num_tiles;
             float scores[4] = {};
             score(scores, keys, q);
             if (!is_last) keys.load(p, at, layer, tile + TEAM, 0);
             u32 weights[2];
-            weigh(scores, left - tile * TILE - (int)(threadIdx.x & 31) / 4, weights);
+            weigh(scores, TILE, weights);
             add(values_of, weights);
             if (!is_last) values_of.load(p, at, layer, tile + TEAM, p.value_offset);
         }

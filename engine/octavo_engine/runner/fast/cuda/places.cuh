@@ -17,7 +17,6 @@ constexpr int TEAM = ITEMS > PROGRAMS ? WARPS / 2 : WARPS;  // two units at once
 constexpr int TEAMS = WARPS / TEAM, ALL_TEAMS = TEAMS * PROGRAMS, TEAM_THREADS = 32 * TEAM;
 constexpr int STRIDE = TOKENS * TEAM;
 constexpr int CHUNK = BATCH * STRIDE, LEAD_CHUNK = TILE * TEAM;  // of which a split is a multiple, in tokens
-static_assert(PAGE % CHUNK == 0 && PAGE % LEAD_CHUNK == 0, "what a team takes at once lies in one page");
 
 constexpr int within(int least, int value, int most) { return value < least ? least : value < most ? value : most; }
 
@@ -31,6 +30,8 @@ constexpr int LEAD_SPLITS = HAS_LEADS ? within(1, ALL_TEAMS / (KV_HEADS * OCTETS
 constexpr int PARTS = LEAD_SPLITS + MOST_SPLITS;  // most units that a row's item is made of
 constexpr int MOST_LEADS = HAS_LEADS ? ceil_div(KV_HEADS * LEAD_SPLITS * (OCTETS + ROWS / 2), ALL_TEAMS) : 0;
 constexpr int MOST_OWN = IS_SPLIT ? 1 : ceil_div(ITEMS, ALL_TEAMS), MOST_PLACES = MOST_LEADS + MOST_OWN;  // of a team
+
+static_assert(PAGE % CHUNK == 0 && (!HAS_LEADS || PAGE % LEAD_CHUNK == 0), "what a team takes at once lies in one page");
 
 __device__ __forceinline__ int team() { return threadIdx.x / TEAM_THREADS; }
 __device__ __forceinline__ int warp_of_team() { return threadIdx.x % TEAM_THREADS / 32; }
