@@ -145,12 +145,14 @@ class BlockManager:
     def release(self, sequence: Sequence, *, keep_tail: bool = True) -> None:
         """Give all blocks of a sequence back, its tail first; what is computed stays findable. Idempotent.
 
-        After a step that failed nothing is known of the last block (its copy may not have run): `keep_tail` false.
+        After a step that failed nothing is known of the last block (its copy may not have run): `keep_tail` false. The
+        sequence has another list from then on: who knows its blocks by the old one knows nothing any more.
         """
         if sequence.block_table and keep_tail:
             self.index_tail(sequence)
-        while sequence.block_table:
-            self._release(sequence.block_table.pop())
+        table, sequence.block_table = sequence.block_table, []
+        while table:
+            self._release(table.pop())
         sequence.digests, sequence.coming = [], []
         sequence.num_computed = 0
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, cast
 
 from tests.engine.memory_runner import MemoryRunner, NextId
 
-from octavo_engine.batch import Batch, PendingStep, StepOutput
+from octavo_engine.batch import Batch, PendingStep
 from octavo_engine.runner.fast.course import Course
 from octavo_engine.scheduler import Scheduler
 
@@ -48,32 +48,32 @@ class AheadRunner(MemoryRunner):
         self._most_ahead = most_ahead
         self._course: Course | None = None
         self._in_flight: Course | None = None
+        self._asked = slice(0)
         self.num_continued = self.num_ahead = 0
 
     def launch(self, batch: Batch) -> PendingStep:
         course, self._course, self._in_flight = self._course, None, None
         pending = super().launch(batch)
+        if not batch.is_decode:
+            return pending
         if course and course.continues(batch):
-            self._in_flight = course
             self.num_continued += 1
-        elif batch.is_decode:
+        else:
             graph = cast("DecodeGraph", MemoryGraph(self, batch))
             order = list(range(len(batch.sequences)))
-            self._in_flight = Course.of(graph, order, batch, self._size, self._scheduler.max_model_len)
-        return pending
+            course = Course.of(graph, order, batch, self._size, self._scheduler.max_model_len)
+        self._asked, self._in_flight, self._course = course.ask(batch.num_steps), course, course
+        return PendingStep(lambda: course.told(pending.wait()))
 
     def _ids(self, batch: Batch) -> list[int]:
         course = self._in_flight
         if course is None:
             return super()._ids(batch)
-        asked = course.ask(batch.num_steps)
         course.queue(course.num_asked)
         num_ahead = course.num_ahead(batch.num_steps, self._most_ahead)
         course.queue(course.num_asked + num_ahead)
-        self._course, self.num_ahead = course, self.num_ahead + num_ahead
-        ids = [token_id for step in cast("MemoryGraph", course.graph).out[asked] for token_id in step]
-        course.told(StepOutput(ids))
-        return ids
+        self.num_ahead += num_ahead
+        return [token_id for step in cast("MemoryGraph", course.graph).out[self._asked] for token_id in step]
 
     def decode(self, token_id: int, position: int, table: list[int], seed: int) -> int:
         """Write a token to its slot, and say what follows on all that lie before it."""

@@ -1,5 +1,6 @@
 """A graph that goes on by itself serves the next look only where it computes what that one asks for."""
 
+from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -17,7 +18,7 @@ from octavo_engine.sequence import Sequence
 if TYPE_CHECKING:
     from octavo_engine.runner.fast.graphs import DecodeGraph
 
-SIZE, CONTEXT = 4, 64
+SIZE, CONTEXT = 4, 63
 
 
 class CountingGraph:
@@ -77,8 +78,9 @@ def test_steps_are_queued_once_and_those_ahead_are_the_next_looks(pair: list[Seq
 
 def test_the_same_rows_go_on_until_their_blocks_end(pair: list[Sequence]) -> None:
     course, _ = course_of(batch_of(*pair))
-    for _ in range(4):
-        assert course.continues(batch_of(*pair))
+    assert course.room == 9
+    for number in range(4):
+        assert course.continues(batch_of(*pair)) == (number > 0)
         look(course, pair)
     assert not course.continues(batch_of(*pair))
     pair[1].block_table.append(30)
@@ -90,6 +92,7 @@ def test_other_rows_places_and_blocks_are_another_course(pair: list[Sequence]) -
     look(course, pair)
     first, second = pair
     twin = decoding(10, 10, 4)
+    twin.token_ids, twin.block_table = list(second.token_ids), second.block_table
     assert not course.continues(batch_of(first))
     assert not course.continues(batch_of(second, first))
     assert not course.continues(batch_of(first, twin))
@@ -99,6 +102,10 @@ def test_other_rows_places_and_blocks_are_another_course(pair: list[Sequence]) -
     second.block_table[1] = 50
     assert not course.continues(batch_of(*pair))
     second.block_table[1] = 11
+    blocks = second.block_table
+    second.block_table = list(blocks)  # as after it was given back and had again
+    assert not course.continues(batch_of(*pair))
+    second.block_table = blocks
     second.token_ids[-1] = 8  # not what the device goes on with
     assert not course.continues(batch_of(*pair))
     second.token_ids[-1] = 7
@@ -120,6 +127,17 @@ def test_nothing_is_computed_ahead_of_a_look_that_fills_a_graph_again(pair: list
     for num_ahead in (2, 2, 2, 0):
         look(course, pair)
         assert course.num_ahead(2, most=3) == num_ahead
+
+
+def test_nothing_is_asked_for_beyond_the_context() -> None:
+    assert course_of(batch_of(decoding(0, 60, 16), decoding(20, 50, 16)))[0].room == CONTEXT - 60 + 1
+
+
+def test_who_was_not_told_of_the_last_steps_begins_anew(pair: list[Sequence]) -> None:
+    course, _ = course_of(batch_of(*pair))
+    look(course, pair)
+    course.ask(2)
+    assert not course.continues(batch_of(*pair))
 
 
 def test_idle_rows_move_on_too_and_are_not_let_go_as_far() -> None:
@@ -155,3 +173,32 @@ def test_most_looks_of_a_long_reply_find_their_first_steps_done() -> None:
     assert stage.outcomes["a"].token_ids == list(range(4, 104))
     assert stage.runner.num_continued == 20  # of 25 looks: places for ids end four times
     assert stage.runner.num_ahead == 2 * 20
+
+
+@pytest.mark.parametrize("fails", ["", "halfway", "before", "launch"])
+def test_a_step_ahead_is_forgotten_where_another_wrote_in_its_place(fails: str) -> None:
+    """A person's prompt takes over the last block of background work, goes wrong, and leaves the block to it again."""
+
+    def next_id(token_ids: SequenceOf[int], seed: int) -> int:
+        return 1 + sum(place * token_id for place, token_id in enumerate(token_ids, 1)) % 97
+
+    def stage(most_ahead: int | None) -> Stage:
+        made = Stage(
+            block_size=8, num_blocks=4, max_num_seqs=1, num_decode_steps=2, most_ahead=most_ahead, next_id=next_id,
+            max_model_len=30,
+        )  # fmt: skip
+        made.add("work", [1, 2], 12, priority=1)
+        return made
+
+    alone, disturbed = stage(None), stage(1)
+    alone.run()
+    expected = alone.outcomes["work"].token_ids
+    for _ in range(3):
+        disturbed.step()
+        disturbed.engine.wait()
+    disturbed.add("person", [1, 2, *expected[:5], 50, 51], 1)
+    disturbed.runner.fails = fails
+    disturbed.step()
+    disturbed.runner.fails = ""
+    disturbed.run()
+    assert disturbed.outcomes["work"].token_ids == expected

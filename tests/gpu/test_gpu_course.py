@@ -5,6 +5,7 @@ from collections import defaultdict
 import pytest
 from tests.gpu.stage import make_engine, prompt
 
+from octavo_engine.batch import Batch
 from octavo_engine.engine import Engine
 from octavo_engine.events import Delta, Event
 from octavo_engine.params import SamplingParams
@@ -47,23 +48,28 @@ def replies(engine: Engine) -> dict[str, list[int]]:
 
 
 def test_replies_are_the_same_however_far_the_device_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    ahead = list[int]()
-    count = Course.num_ahead
+    ahead, continued = list[int](), list[bool]()
+    num_ahead, continues = Course.num_ahead, Course.continues
 
     def counted(course: Course, num_steps: int, most: int) -> int:
-        ahead.append(count(course, num_steps, most))
+        ahead.append(num_ahead(course, num_steps, most))
         return ahead[-1]
 
+    def noted(course: Course, batch: Batch) -> bool:
+        continued.append(continues(course, batch))
+        return continued[-1]
+
     monkeypatch.setattr(Course, "num_ahead", counted)
-    engine = make(0)
-    ahead.clear()  # at the start
-    expected = replies(engine)
-    assert not any(ahead)
-    assert {name: len(ids) for name, ids in expected.items() if name != "1"} == {
+    monkeypatch.setattr(Course, "continues", noted)
+    found = []
+    for most_ahead in (0, 1, 3):
+        engine = make(most_ahead)
+        ahead.clear()  # what was counted at the start
+        continued.clear()
+        found.append(replies(engine))
+        assert max(ahead) == most_ahead
+        assert {True, False} <= set(continued)
+    assert found[0] == found[1] == found[2]
+    assert {name: len(ids) for name, ids in found[0].items() if name != "1"} == {
         "0": 30, "2": 44, "3": 51, "4": 58, "5": 65, "fork": 50,
     }  # fmt: skip
-    for most_ahead in (1, 3):
-        engine = make(most_ahead)
-        ahead.clear()
-        assert replies(engine) == expected
-        assert max(ahead) == most_ahead

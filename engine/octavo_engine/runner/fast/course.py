@@ -5,7 +5,7 @@ because a row has ended or a new one has come, lies behind all tokens of its row
 when it was put into the queue, before anything that may come to use those blocks.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from octavo_engine.batch import Batch, StepOutput
@@ -19,47 +19,50 @@ if TYPE_CHECKING:
 class Course:
     """A graph that was filled with a batch, whose row order[n] is its row n.
 
-    Of its steps since then, the host has asked for `num_asked`, and `num_queued` are in the device's queue. Up to
-    `room` steps have blocks, context and places for their ids; up to `num_wanted` no row surely ends.
+    Of its steps since then, the host has asked for `num_asked`, after which it knows the ids `newest`, and `num_queued`
+    are in the device's queue. Up to `room` steps have blocks, context and places for their ids; up to `num_wanted` no
+    row surely ends. `tables` are the sequences' own lists, `blocks` what they held.
     """
 
     graph: "DecodeGraph"
     order: list[int]
     sequences: list[Sequence]
     tables: list[list[int]]
+    blocks: list[list[int]]
     context_lens: list[int]
     room: int
     num_wanted: int
-    newest: list[int]
+    newest: list[int] = field(default_factory=list)
     num_asked: int = 0
     num_queued: int = 0
 
     @classmethod
     def of(cls, graph: "DecodeGraph", order: list[int], batch: Batch, block_size: int, max_model_len: int) -> "Course":
         """At the first step of a batch of decoding rows."""
-        sequences, tables = list(batch.sequences), [list(s.block_table) for s in batch.sequences]
+        sequences, tables = list(batch.sequences), [s.block_table for s in batch.sequences]
         covered = [min(len(table) * block_size, max_model_len) for table in tables]
         room = min(end - length + 1 for end, length in zip(covered, batch.context_lens, strict=True))
         num_places = len(graph.out) if len(order) == graph.num_rows else len(graph.out) // 2  # idle rows read, too
         num_wanted = min(s.most - len(s.token_ids) for s in sequences)
-        room, ids = min(room, num_places), list(batch.token_ids)
-        return cls(graph, order, sequences, tables, list(batch.context_lens), room, num_wanted, ids)
+        blocks, lengths = [list(table) for table in tables], list(batch.context_lens)
+        return cls(graph, order, sequences, tables, blocks, lengths, min(room, num_places), num_wanted)
 
     def continues(self, batch: Batch) -> bool:
-        """Whether a batch asks for the next steps of these rows, over the blocks that the graph knows."""
+        """Whether a batch of decoding rows asks for the next steps of these, over the blocks that the graph knows."""
         return (
-            batch.is_decode
-            and not batch.copies
+            not batch.copies
             and self.num_asked + batch.num_steps <= self.room
             and batch.sequences == self.sequences
             and batch.token_ids == self.newest
             and batch.context_lens == [length + self.num_asked for length in self.context_lens]
-            and all(s.block_table[: len(t)] == t for s, t in zip(self.sequences, self.tables, strict=True))
+            and all(s.block_table is table for s, table in zip(self.sequences, self.tables, strict=True))
+            and all(table[: len(b)] == b for table, b in zip(self.tables, self.blocks, strict=True))
         )
 
     def ask(self, num_steps: int) -> slice:
         """Which of the graph's ids are those of the next `num_steps` steps; whoever asks then queues them."""
         first, self.num_asked = self.num_asked, self.num_asked + num_steps
+        self.newest = []  # until the host is told
         return slice(first, self.num_asked)
 
     def told(self, output: StepOutput) -> StepOutput:

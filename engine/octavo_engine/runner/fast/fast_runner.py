@@ -139,18 +139,18 @@ class FastRunner:
     @tells_when_full
     @torch.inference_mode()
     def launch(self, batch: Batch) -> PendingStep:
-        """See ModelRunner."""
+        """See ModelRunner. A course is over with any other launch, which may write to blocks that were its rows'."""
+        course, self._course = self._course, None
         if batch.copies:
             self._cache.copy(batch.copies)
         num_rows = bucket(ROW_BUCKETS, len(batch.sequences))
         if batch.is_decode and num_rows is not None:
-            return self._launch_decode(batch, num_rows)
+            return self._launch_decode(batch, num_rows, course)
         sampling = [s for s, samples in zip(batch.sequences, batch.samples, strict=True) if samples]
         logits = self._prompt(batch)
         return self._draw(logits, sampling) if sampling and is_plain(sampling) else self._sample_later(logits, sampling)
 
-    def _launch_decode(self, batch: Batch, num_rows: int) -> PendingStep:
-        course, self._course = self._course, None  # also where something fails
+    def _launch_decode(self, batch: Batch, num_rows: int, course: Course | None) -> PendingStep:
         if course is None or not course.continues(batch):
             course = self._set_out(batch, num_rows)
         asked = course.ask(batch.num_steps)
