@@ -1,11 +1,14 @@
 """One decode step in plain torch, rounded to bfloat16 where the kernel does, and random weights for it."""
 
+from math import e, log2
+
 import torch
 
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
 CPU = torch.device("cpu")
+LOG2E = log2(e)
 
 
 def random_weights(
@@ -113,7 +116,7 @@ def turned(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.T
 
 
 def attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
-    """Of q, (heads, dim), over keys and values, (tokens, KV heads, dim): (width,)."""
-    groups = q.view(keys.shape[1], -1, q.shape[1])
-    scores = torch.einsum("kgd,tkd->kgt", groups, keys) * scale
+    """Of q, (heads, dim), over keys and values, (tokens, KV heads, dim): (width,). Scores are logarithms to base 2."""
+    groups = rounded(q * (scale * LOG2E)).view(keys.shape[1], -1, q.shape[1])
+    scores = torch.einsum("kgd,tkd->kgt", groups, keys) / LOG2E
     return torch.einsum("kgt,tkd->kgd", scores.softmax(-1), values).flatten()

@@ -13,7 +13,7 @@ from octavo_engine.runner.kv_cache import KVCache, KVShape
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CAN_EMULATE, reason="needs g++ on Linux on x86-64")]
 PAGE, VOCABULARY = 256, 101
 LARGEST_ERROR = 0.03
-"""Of logits; where a rounding falls otherwise, it is 0.01, as it is in the cache."""
+"""Of logits; where a rounding falls otherwise, it is 0.01. In the cache it is no more than that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,5 +149,5 @@ def test_the_kernel_computes_what_torch_does(name: str, tmp_path: Path) -> None:
     for seed in (0, 1):
         of_logits, of_cache = trial.largest_errors(seed)
         assert of_logits <= LARGEST_ERROR
-        assert of_cache <= 0.02
+        assert of_cache <= 0.01
     assert bool((trial.step.clocks.sum(0) > 0).all()) == trial.case.profile
