@@ -1,7 +1,7 @@
 // The first half of attention: the heads of the new token on their way from the projection into shared memory and the
 // cache. See attention.cuh for the whole.
 
-constexpr int QUERY_PITCH = DIM + 4;  // so that the queries of a lead lie in all banks
+constexpr int QUERY_PITCH = DIM + 4;  // so that the queries of a lead do not all lie in the same banks
 constexpr int STORED = HELD_HEADS > 2 ? HELD_HEADS : 2;  // whose sums the warps of a team show each other at a time
 
 struct __align__(16) Head {  // of one team, in shared memory
@@ -46,6 +46,11 @@ struct Turn {
         __syncwarp();
     }
 
+    __device__ __forceinline__ void ask_and_wait(const u64* from, u32 tag) {
+        ask(from);
+        wait(from, tag);
+    }
+
     // `use(dimension, number)` for all numbers of the head, turned, that this lane has.
     template <typename Use>
     __device__ __forceinline__ void apply(double eps, Use use) const {
@@ -84,8 +89,7 @@ __device__ __forceinline__ void prepare_heads(
     const u64* qkv = p.qkv + at.row * QKV;
     u16* cached = at.is_last() ? p.cache + at.slot(p, layer, at.position) : nullptr;
     if (warp == VALUE_WARP && at.is_last()) {
-        turn.ask(qkv + (HEADS + KV_HEADS + at.kv_head) * DIM);
-        turn.wait(qkv + (HEADS + KV_HEADS + at.kv_head) * DIM, tag);
+        turn.ask_and_wait(qkv + (HEADS + KV_HEADS + at.kv_head) * DIM, tag);
         for (int i = 0; i < Turn::N; i++) {
             const u16 value = from_float(turn.numbers.value(i));
             head.value[lane + 32 * i] = to_float(value);
@@ -93,8 +97,7 @@ __device__ __forceinline__ void prepare_heads(
         }
     }
     if (warp == KEY_WARP && at.is_last()) {
-        turn.ask(qkv + (HEADS + at.kv_head) * DIM);
-        turn.wait(qkv + (HEADS + at.kv_head) * DIM, tag);
+        turn.ask_and_wait(qkv + (HEADS + at.kv_head) * DIM, tag);
         turn.apply(p.eps, [&](int d, float number) {
             cached[d] = from_float(number);
             head.key[d] = to_float(from_float(number));
@@ -102,8 +105,7 @@ __device__ __forceinline__ void prepare_heads(
     }
     if (warp >= KEY_WARP) return;
     for (int h = warp; h < GROUP; h += KEY_WARP) {
-        turn.ask(qkv + (at.kv_head * GROUP + h) * DIM);
-        turn.wait(qkv + (at.kv_head * GROUP + h) * DIM, tag);
+        turn.ask_and_wait(qkv + (at.kv_head * GROUP + h) * DIM, tag);
         turn.apply(p.eps, [&](int d, float number) { head.q[h][d] = to_float(as_factor(p, number)); });
     }
 }
