@@ -17,6 +17,13 @@ from octavo_engine.runner import load, routing
 
 pytest.importorskip("triton", reason="the fast path needs Triton")
 from octavo_engine.runner.fast.fast_runner import FastRunner
+from octavo_engine.runner.fast.own_kernels import OLDEST_CAPABILITY
+
+on_hopper = pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability() < OLDEST_CAPABILITY,
+    reason="our own kernels need Hopper or newer",
+)
+"""There they must be taken: a test that looks for them and finds none has failed."""
 
 TINY = {
     "vocab_size": 512,

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from tests.gpu.stage import KINDS, TOLERANCE, assert_same, build, drain, make_engine, prompt, run
+from tests.gpu.stage import KINDS, TOLERANCE, assert_same, build, drain, make_engine, on_hopper, prompt, run
 
 from octavo_engine.engine import Engine
 from octavo_engine.events import Delta
 from octavo_engine.params import SamplingParams
 from octavo_engine.runner.fast import fast_runner
 from octavo_engine.runner.fast.fast_runner import FastRunner
-from octavo_engine.runner.fast.own_kernels import OLDEST_CAPABILITY
 from octavo_engine.runner.fast.step import FusedStep
 
 
@@ -61,10 +60,9 @@ def fused_rows(engine: Engine) -> list[int]:
     return sorted(engine._runner._fused)
 
 
+@on_hopper
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_fused_step_agrees_with_the_forward_pass_and_is_taken(kind: str) -> None:
-    if torch.cuda.get_device_capability() < OLDEST_CAPABILITY:
-        pytest.skip("the fused step needs Hopper or newer")
     assert fused_rows(make_engine(kind)) == [1, 2, 4, 8]
 
 
@@ -78,11 +76,10 @@ def test_a_fused_step_that_lies_is_not_taken_and_nobody_sees_it(monkeypatch: pyt
     assert_same(run(other, only=prompt(300))["only"], run(honest, only=prompt(300))["only"])
 
 
+@on_hopper
 def test_the_fused_step_tells_where_its_time_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = make_engine("Qwen3Config")._runner
     assert isinstance(runner, FastRunner)
-    if not runner._fused:
-        pytest.skip("the fused step needs Hopper or newer")
     assert runner.profile([[0, 1, 2]] * 3, context=600) is None
     monkeypatch.setattr(fast_runner, "FUSED_WORTH_BYTES", 1)
     costs = runner.profile([[0, 1, 2 + row] for row in range(4)], context=600)

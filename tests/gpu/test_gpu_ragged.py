@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tests.engine.reference_step import random_weights
-from tests.gpu.stage import make_engine
+from tests.gpu.stage import make_engine, on_hopper
 from tests.gpu.test_gpu_attention import reference
 
 from octavo_engine.runner.attention import AttentionSpec
@@ -12,21 +12,15 @@ from octavo_engine.runner.fast.decode_attention import FlashDecode, Rows
 from octavo_engine.runner.fast.fast_runner import FastRunner
 from octavo_engine.runner.fast.fused import relative_errors
 from octavo_engine.runner.fast.graph_memory import GraphMemory
-from octavo_engine.runner.fast.own_kernels import OLDEST_CAPABILITY
 from octavo_engine.runner.fast.ragged import RaggedAttention
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache, KVShape
 
+pytestmark = on_hopper
 BLOCK = 256
 EDGES = [1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 511, 512, 513, 1500]
 LARGEST_ERROR = 5e-3
 """Relative, of a row, against float64; two kernels may be twice as far from each other."""
-
-
-@pytest.fixture(autouse=True)
-def on_hopper_or_newer() -> None:
-    if torch.cuda.get_device_capability() < OLDEST_CAPABILITY:
-        pytest.skip("the own attention needs Hopper or newer")
 
 
 def weights(heads: int, kv_heads: int, dim: int) -> FastWeights:
