@@ -116,12 +116,12 @@ class FastRunner:
     def _seconds_a_step(self) -> float:
         """Of one row."""
         num_steps = 4
-        graph = self._decode_graph(1, WARM_WIDTHS[0], True).graph
+        graph = self._decode_graph(1, WARM_WIDTHS[0], True)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        graph.replay()
+        graph.replay(1)
         begin.record()
         for _ in range(num_steps):
-            graph.replay()
+            graph.replay(1)
         end.record()
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1000 / num_steps

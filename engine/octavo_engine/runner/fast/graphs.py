@@ -53,20 +53,21 @@ class DecodeGraph:
         self._weights, self._cache, self._compute = w, cache, compute
         self._logits = memory.logits[:num_rows]
         self._advance = Advance(num_rows, len(w.head), device)
-        self.graph = memory.capture(self._run)
+        self._one = memory.capture(self._run)
         self._several = memory.capture(self._run_several) if self.is_fused else None
 
     def warm_up(self) -> None:
         """Take steps of idle rows: the first replay of a CUDA graph takes the longest."""
-        for most in (1, SEVERAL):
-            self.replay(most)
+        self._one.replay()
+        if self._several is not None:
+            self._several.replay()
 
     def replay(self, most: int) -> int:
         """Put steps into the device's queue, 1 to `most`; returns how many."""
         if self._several is not None and most >= SEVERAL:
             self._several.replay()
             return SEVERAL
-        self.graph.replay()
+        self._one.replay()
         return 1
 
     def _run_several(self) -> None:
