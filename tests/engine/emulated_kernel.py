@@ -15,7 +15,7 @@ import torch
 from octavo_engine.runner.fast import ragged, step
 from octavo_engine.runner.fast.ragged import RaggedAttention
 from octavo_engine.runner.fast.step import FusedStep, StepKernels
-from octavo_engine.runner.fast.step_layout import STAGE_BYTES, STATIC_BYTES, StepLayout
+from octavo_engine.runner.fast.step_layout import BOX_TOKENS, STAGE_BYTES, STATIC_BYTES, StepLayout
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.kv_cache import KVCache
 
@@ -78,6 +78,12 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
     return tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
+def emulated_map(tensor: torch.Tensor, num_runs: int) -> bytes:
+    """Stands for tensor_map: TensorMap of tests/engine/emulated, for boxes of so many runs of the third dimension."""
+    strides = [stride * tensor.itemsize for stride in reversed(tensor.stride()[:-1])]
+    return struct.pack("<16Q", tensor.shape[-1] * tensor.itemsize, *strides, num_runs, *[0] * 10)
+
+
 class EmulatedStep:
     """FusedStep and StepKernels over the emulator: a device of `num_programs` multiprocessors.
 
@@ -105,6 +111,7 @@ class EmulatedStep:
             kernels = StepKernels(w, cache.block_size, (num_rows,), profile=profile)
         self._module, self._cache = modules[0], cache
         self._fused = FusedStep(w, cache, kernels, num_rows)
+        self._fused._cached_boxes = emulated_map(cache.data.flatten(1, 2), BOX_TOKENS)
         self.clocks = self._fused.clocks
 
     def __call__(

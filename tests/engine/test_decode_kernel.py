@@ -78,6 +78,18 @@ CASES = {
         hidden=64, intermediate=64, heads=4, kv_heads=2, dim=64, has_extras=False,
         num_programs=17, depth=3, positions=[512, 513, 514, 515, 600, 256, 257, 300], groups=[(5, 2), (3, 1)], layers=1,
     ),
+    "eight rows of two heads a group, splits of two teams in a block": Case(
+        hidden=64, intermediate=64, heads=4, kv_heads=2, dim=64, has_extras=True,
+        num_programs=9, depth=2, positions=[300, 0, 1100, 512, 31, 32, 33, 600], groups=[(1, 0), (1, 0), (2, 2)],
+    ),
+    "four rows of very unequal lengths, two teams in a block": Case(
+        hidden=64, intermediate=64, heads=3, kv_heads=3, dim=256, has_extras=False,
+        num_programs=6, depth=4, positions=[700, 256, 257, 1], groups=[(3, 1)],
+    ),
+    "two rows of five heads a group, two teams in a block": Case(
+        hidden=64, intermediate=64, heads=15, kv_heads=3, dim=64, has_extras=False,
+        num_programs=5, depth=3, positions=[130, 300], layers=1,
+    ),
     "keys that have much in common": Case(
         hidden=40, intermediate=48, heads=1, kv_heads=1, dim=128, has_extras=False, common_key=60.0,
         num_programs=4, depth=3, positions=[512, 513, 600, 700], groups=[(4, 1)], layers=1,

@@ -12,6 +12,7 @@ thread_local __align__(128) char memory_of_queue[MOST_SHARED_BYTES];
 #include "weights.cuh"
 #include "project.cuh"
 #include "places.cuh"
+#include "cached.cuh"
 #include "heads.cuh"
 #include "sums.cuh"
 #include "columns.cuh"
@@ -21,5 +22,8 @@ thread_local __align__(128) char memory_of_queue[MOST_SHARED_BYTES];
 
 int main(int, char** given) {
     const auto kernel = std::string(given[1]) == "step" ? step : begin_step;
-    run_program<Params>(given, offsetof(Params, zero) / 8, [] { return memory_of_queue; }, kernel);
+    run_program<Params>(given, offsetof(Params, zero) / 8, [] { return memory_of_queue; }, [&](Params p) {
+        mapped = p.cache;
+        kernel(p);
+    });
 }

@@ -110,7 +110,8 @@ void wait_until(const char* waits_for, Condition is_met) {
     while (!is_met()) yield(waits_for);
 }
 
-inline void meet(Meeting& meeting, int size, const char* name) {
+// One more thread is here. Returns the number of the meeting, which has ended if it is no longer that.
+inline unsigned tell(Meeting& meeting, int size, const char* name) {
     if (meeting.num_here && (strcmp(meeting.name, name) || meeting.size != size))
         fail(std::string("some threads are at ") + meeting.name + " and others at " + name);
     meeting.name = name;
@@ -121,6 +122,11 @@ inline void meet(Meeting& meeting, int size, const char* name) {
         meeting.number++;
         note_progress();
     }
+    return number;
+}
+
+inline void meet(Meeting& meeting, int size, const char* name) {
+    const unsigned number = tell(meeting, size, name);
     Fiber& fiber = block->fibers[block->current];
     fiber.meeting = &meeting;
     fiber.number = number;

@@ -104,6 +104,8 @@ inline u32 turn_matrix(u32 pair) {
     return (u32)numbers[(row + 1) * 8 + column] << 16 | numbers[row * 8 + column];
 }
 
+inline uint4 load_shared(u32 from) { return *at_shared_address<const uint4>(from); }
+
 struct Copy {  // of 16 bytes
     char* to;
     uint4 content;
@@ -193,6 +195,19 @@ inline void copy_to_shared(u32 to, const u16* from, int bytes, u32 address) {
     });
 }
 
+// What stands for the driver's: bytes of the innermost dimension, strides in bytes of the others, and runs of a box.
+struct __align__(64) TensorMap {
+    u64 run, strides[4], num_runs, unused[10];
+};
+
+inline const u16* mapped = nullptr;  // the tensor
+
+inline void copy_box(u32 to, const TensorMap& map, int a, int b, int c, int d, u32 barrier) {
+    const char* from = (const char*)mapped + a * map.strides[0] + c * map.strides[2] + d * map.strides[3];
+    for (u64 i = 0; i < map.num_runs; i++)
+        copy_to_shared(to + i * map.run, (const u16*)(from + (b + i) * map.strides[1]), map.run, barrier);
+}
+
 struct Factors {  // of one lane
     u32 a[4], b[2];
 
@@ -217,6 +232,11 @@ template <int COUNT>
 void sync_some(int number) {
     meet(block->some[number], COUNT, "sync_some");
     maybe_hold_back();
+}
+
+template <int COUNT>
+void arrive_at_some(int number) {
+    tell(block->some[number], COUNT, "sync_some");
 }
 
 template <int COUNT>

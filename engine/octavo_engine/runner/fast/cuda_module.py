@@ -12,6 +12,7 @@ import platformdirs
 import torch
 
 log = logging.getLogger(__name__)
+TENSOR_MAP_BYTES = 128
 
 
 class CudaModuleError(Exception):
@@ -77,6 +78,35 @@ class Kernel:
         _checked(
             launch(self._function, *sizes, torch.cuda.current_stream().cuda_stream, ctypes.addressof(pointers), *rest)
         )
+
+
+def tensor_map(tensor: torch.Tensor, box: Sequence[int]) -> bytes:
+    """What a kernel wants to copy boxes of a contiguous bfloat16 tensor of five dimensions: a CUtensorMap, 128 bytes.
+
+    `box`: numbers of each dimension, inner ones last as in the tensor's shape, at most 256. See the CUDA driver's
+    cuTensorMapEncodeTiled. Raises CudaModuleError.
+    """
+    from cuda.bindings import driver
+
+    sizes = [driver.cuuint64_t(size) for size in reversed(tensor.shape)]
+    strides = [driver.cuuint64_t(stride * tensor.itemsize) for stride in reversed(tensor.stride()[:-1])]
+    boxes = [driver.cuuint32_t(size) for size in reversed(box)]
+    encoded = _checked(
+        driver.cuTensorMapEncodeTiled(
+            driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            tensor.dim(),
+            tensor.data_ptr(),
+            sizes,
+            strides,
+            boxes,
+            [driver.cuuint32_t(1)] * tensor.dim(),
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
+            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    )
+    return ctypes.string_at(encoded.getPtr(), TENSOR_MAP_BYTES)
 
 
 def _compile(nvrtc: Any, source: bytes, options: list[str]) -> bytes:

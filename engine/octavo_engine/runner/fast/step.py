@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from octavo_engine.runner.fast.cuda_module import CudaModule, CudaModuleError
+from octavo_engine.runner.fast.cuda_module import CudaModule, CudaModuleError, tensor_map
 from octavo_engine.runner.fast.own_kernels import why_not_own
 from octavo_engine.runner.fast.step_layout import (
+    BOX_TOKENS,
     COSTS,
     MAX_ROWS,
     MIN_DEPTH,
@@ -26,7 +27,7 @@ from octavo_engine.runner.kv_cache import KVCache
 FOLDER = Path(__file__).parent / "cuda"
 NAMES = (
     "ptx.cuh", "numbers.cuh", "common.cuh", "clocks.cuh", "exchange.cuh", "weights.cuh", "project.cuh", "places.cuh",
-    "heads.cuh", "sums.cuh", "columns.cuh", "lead.cuh", "attention.cuh", "step.cu",
+    "cached.cuh", "heads.cuh", "sums.cuh", "columns.cuh", "lead.cuh", "attention.cuh", "step.cu",
 )  # fmt: skip
 FILES = [FOLDER / name for name in NAMES]
 NUM_ROWS = (1, 2, 4, MAX_ROWS)
@@ -131,7 +132,14 @@ class FusedStep:
         tensors = [ids, positions, tables, leads, *self._weight_tensors, pages, *self._buffers]
         sizes = [0, tables.stride(0), pages.stride(0), pages.stride(1), pages.stride(2)]
         numbers = [tensor.data_ptr() for tensor in tensors] + sizes
-        return struct.pack(f"<{len(numbers)}Q2d", *numbers, self._weights.eps, self._weights.scale)
+        packed = struct.pack(f"<{len(numbers)}Q2d", *numbers, self._weights.eps, self._weights.scale)
+        return packed + self._cached_boxes
+
+    @cached_property
+    def _cached_boxes(self) -> bytes:
+        """Of the cache, BOX_TOKENS of one head each."""
+        pages = self._cache.data.flatten(1, 2)
+        return tensor_map(pages, [1, 1, BOX_TOKENS, 1, pages.shape[-1]])
 
     @cached_property
     def _weight_tensors(self) -> list[torch.Tensor]:

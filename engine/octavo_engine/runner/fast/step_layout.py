@@ -7,6 +7,8 @@ from octavo_engine.runner.fast.weights import FastWeights
 MAX_SPLITS, MAX_LEAD_SPLITS, MOST_HELD, LEAD_QUERIES, WARPS, SPILLED, SEGMENT, MAX_ROWS = 16, 8, 4, 8, 8, 6, 1024, 8
 """As in the sources."""
 STAGE_BYTES = 8 * (2 * SEGMENT + 16)
+BOX_TOKENS = 8
+"""Of the cache, that one copy brings."""
 MIN_DEPTH, MAX_DEPTH = 2, 16
 """Stages of the queue of weights; a warp takes the second before it gives the first back."""
 STATIC_BYTES = 3 << 10

@@ -96,11 +96,11 @@ __device__ __forceinline__ void finish(
 
 // One unit of a row's own tokens.
 __device__ __forceinline__ void attend(
-    const Params& p, const Place at, const Vectors& vectors, int layer, u32 tag, Head& head
+    const Params& p, const Place at, Chunks& chunks, const Vectors& vectors, int layer, u32 tag, Head& head
 ) {
     const int warp = warp_of_team(), lane = threadIdx.x & 31;
     Loaded<BATCH> loaded;
-    loaded.load(p, at, layer, 0);  // before the projection is there
+    if (!IS_QUEUED) loaded.load(p, at, layer, 0);  // before the projection is there
     Turn turn;
     turn.load(p, layer, at.position, warp == KEY_WARP);
     sync_team();  // what was in shared memory is used
@@ -119,8 +119,13 @@ __device__ __forceinline__ void attend(
         take_queries(q, head, first, GROUP - 1);
         Sums<HELD_HEADS> own;
         own.clear();
-        if (first) loaded.load(p, at, layer, 0);
-        own.add_all(p, at, layer, loaded, q);
+        if (IS_QUEUED) {
+            own.take_all<BATCH>(at, chunks, q);
+            if (chunks.taken == chunks.own) chunks.pass_others();
+        } else {
+            if (first) loaded.load(p, at, layer, 0);
+            own.add_all(p, at, layer, loaded, q);
+        }
         spent(C_CACHED);
         own.merge_lanes();
         if (first) sync_team();  // the sums of the heads before are used
@@ -142,17 +147,22 @@ __device__ __forceinline__ void leave_sums(const Params& p, const Place& at, u32
 }
 
 // One unit of the lead of several rows.
-__device__ __forceinline__ void attend_lead(const Params& p, const Place at, int layer, u32 tag, Head& head) {
+__device__ __forceinline__ void attend_lead(
+    const Params& p, const Place at, Chunks& chunks, int layer, u32 tag, Head& head
+) {
     Tile keys, values;
-    keys.load(p, at, layer, warp_of_team(), 0);
-    values.load(p, at, layer, warp_of_team(), p.value_offset);
+    if (!IS_QUEUED) {
+        keys.load(p, at, layer, warp_of_team(), 0);
+        values.load(p, at, layer, warp_of_team(), p.value_offset);
+    }
     sync_team();  // what was in shared memory is used
     prepare_queries(p, at, layer, tag, head);
     sync_team();
     spent(C_HEADS);
     LeadSums sums;
     sums.clear();
-    sums.add_all(p, at, layer, keys, values, LeadQueries(head));
+    if (IS_QUEUED) sums.take_all(at, chunks, LeadQueries(head));
+    else sums.add_all(p, at, layer, keys, values, LeadQueries(head));
     sums.merge_lanes();
 #pragma unroll 1
     for (int first = 0; first < at.num_queries; first += STORED) {
@@ -165,17 +175,25 @@ __device__ __forceinline__ void attend_lead(const Params& p, const Place at, int
 
 // All units of this team; cached keys and values of the first are under way before the projection is there.
 __device__ __forceinline__ void attention(
-    const Params& p, const Vectors& vectors, int layer, u32 tag, const Places& places, Head* heads
+    const Params& p, Queue& queue, const Vectors& vectors, int layer, u32 tag, const Places (&all)[TEAMS], Head* heads
 ) {
     Head& head = heads[team()];
+    const Places& places = all[team()];
+    Chunks chunks{queue};
     if (TEAMS > 1) sync_workers();  // the sums of products, in the same memory, are used
     const int num_leads = HAS_LEADS ? places.num_leads : 0;
+    if (IS_QUEUED) chunks.begin(all, true);
 #pragma unroll 1
     for (int i = 0; i < num_leads; i++) {
-        attend_lead(p, places.all[i], layer, tag, head);
+        attend_lead(p, places.all[i], chunks, layer, tag, head);
         spent(C_LEADS);
+    }
+    if (IS_QUEUED) {
+        chunks.pass_others();
+        chunks.begin(all, false);
     }
 #pragma unroll 1
     for (int i = num_leads; i < num_leads + MOST_OWN; i++)
-        if (places.all[i].is_there()) attend(p, places.all[i], vectors, layer, tag, head);
+        if (places.all[i].is_there()) attend(p, places.all[i], chunks, vectors, layer, tag, head);
+    if (IS_QUEUED) chunks.pass_others();
 }

@@ -42,7 +42,7 @@ struct FeedWatch {  // of the warp that brings the weights
         last = now;
     }
     __device__ __forceinline__ void tell(u64* clocks) const {
-        if (!PROFILE || threadIdx.x % 32) return;
+        if (!PROFILE || threadIdx.x != THREADS) return;
         clocks[blockIdx.x * COSTS + C_QUEUE_FULL] += full;
         clocks[blockIdx.x * COSTS + C_MEMORY] += memory;
     }

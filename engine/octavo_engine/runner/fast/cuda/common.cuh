@@ -5,7 +5,8 @@
 // behind it), STATIC_BYTES (most of the rest), HIDDEN, INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM,
 // HAS_BIAS and PROFILE. Weights are bfloat16.
 
-constexpr int WARPS = 8, THREADS = 32 * WARPS;  // that work; one more warp brings the weights
+constexpr int WARPS = 8, THREADS = 32 * WARPS;  // that work
+constexpr int FEEDERS = 4;  // more warps, of which the first brings weights, and cached keys and values
 constexpr int MAX_ROWS = 8;
 constexpr int QKV = (HEADS + 2 * KV_HEADS) * DIM, WIDTH = HEADS * DIM, GROUP = HEADS / KV_HEADS;
 
@@ -42,6 +43,7 @@ struct Params {  // 8 bytes a field, filled by FusedStep in Python in this order
     u64 value_offset;
     double eps;
     double scale;
+    TensorMap cached;  // (pages, 2 LAYERS, PAGE, KV_HEADS, DIM), of which a box is BOX tokens of one head
 };
 
 __device__ __forceinline__ float to_float(u16 value) {
@@ -69,7 +71,10 @@ __device__ __forceinline__ float warp_max(float value) {
     return value;
 }
 
+// Barriers of some of a block's threads; teams of workers have two and three.
+enum BarrierNumber { WORKING = 1, FOUND = 4 };
+
 __device__ __forceinline__ void sync_workers() {
     __syncwarp();
-    sync_some<THREADS>(1);
+    sync_some<THREADS>(WORKING);
 }

@@ -7,7 +7,7 @@
 constexpr int RUNS = DIM / 32;
 
 struct Tile {  // keys or values: of tokens lane / 4 and 8 more, dimensions 8 (lane % 4) on of each 32
-    uint4 parts[2][RUNS];
+    uint4 parts[2 * RUNS];
 
     // `offset`: of the values behind the keys, or none.
     __device__ __forceinline__ void load(const Params& p, const Place& at, int layer, int tile, u64 offset) {
@@ -18,7 +18,19 @@ struct Tile {  // keys or values: of tokens lane / 4 and 8 more, dimensions 8 (l
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
-            for (int i = 0; i < RUNS; i++) parts[h][i] = load_cached(from + h * (8 * KV_HEADS * DIM) + 32 * i);
+            for (int i = 0; i < RUNS; i++) parts[h * RUNS + i] = load_cached(from + h * (8 * KV_HEADS * DIM) + 32 * i);
+    }
+
+    // Of a stage's tokens from `first` on, keys or values. Returns what shows that they are there.
+    __device__ __forceinline__ u32 take(u32 stage, int first) {
+        const int lane = threadIdx.x & 31, token = first + lane / 4;
+        u32 seen = 0;
+#pragma unroll
+        for (int i = 0; i < 2 * RUNS; i++) {
+            parts[i] = load_shared(stage + (token + i / RUNS * 8) * DIM * 2 + (lane % 4 + i % RUNS * 4) * 16);
+            seen |= parts[i].x;
+        }
+        return seen;
     }
 };
 
@@ -56,6 +68,26 @@ struct LeadSums : Columns {
         }
     }
 
+    // The same where they come through the queue.
+    __device__ __forceinline__ void take_all(const Place& at, Chunks& chunks, const LeadQueries& q) {
+#pragma unroll 1
+        for (int begin = at.begin; begin < at.end; begin += LEAD_CHUNK) {
+            Tile keys, values_of;
+#pragma unroll
+            for (int chunk = 0; chunk < LEAD_CHUNK; chunk += CHUNK) {
+                const u32 stage = chunks.take();
+                const int first = warp_of_team() * TILE - chunk;
+                const bool is_own = 0 <= first && first < CHUNK;
+                chunks.queue.give_back(is_own ? keys.take(stage, first) | values_of.take(stage + CHUNK_BYTES, first) : 0);
+            }
+            float scores[4] = {};
+            score(scores, keys, q);
+            u32 weights[2];
+            weigh(scores, TILE, weights);
+            add(values_of, weights);
+        }
+    }
+
     // STORED queries from `first` on, for the team to see.
     __device__ __forceinline__ void store(Head& head, int first) const {
         const int lane = threadIdx.x & 31, warp = warp_of_team();
@@ -80,7 +112,7 @@ struct LeadSums : Columns {
     static __device__ __forceinline__ void score(float (&scores)[4], const Tile& keys, const LeadQueries& q) {
 #pragma unroll
         for (int i = 0; i < RUNS; i++) {
-            const uint4 &low = keys.parts[0][i], &high = keys.parts[1][i];
+            const uint4 &low = keys.parts[i], &high = keys.parts[RUNS + i];
             multiply(scores, uint4{low.x, high.x, low.y, high.y}, q.parts[i].x, q.parts[i].y);
             multiply(scores, uint4{low.z, high.z, low.w, high.w}, q.parts[i].z, q.parts[i].w);
         }
@@ -89,7 +121,7 @@ struct LeadSums : Columns {
     __device__ __forceinline__ void add(const Tile& of, const u32 (&weights)[2]) {
 #pragma unroll
         for (int i = 0; i < RUNS; i++) {
-            const uint4 &low = of.parts[0][i], &high = of.parts[1][i];
+            const uint4 &low = of.parts[i], &high = of.parts[RUNS + i];
             const uint4 first = {turn_matrix(low.x), turn_matrix(low.y), turn_matrix(high.x), turn_matrix(high.y)};
             const uint4 second = {turn_matrix(low.z), turn_matrix(low.w), turn_matrix(high.z), turn_matrix(high.w)};
             multiply(values[2 * i], first, weights[0], weights[1]);

@@ -10,12 +10,13 @@ constexpr int MAX_SPLITS = 16, MAX_LEAD_SPLITS = 8;
 constexpr int LANES = DIM / 8;                // that share a token
 constexpr int TOKENS = 32 / LANES;            // a warp takes at once
 constexpr int MOST_HELD = 4, HELD_HEADS = GROUP < MOST_HELD ? GROUP : MOST_HELD;  // in registers
-constexpr int BATCH = HELD_HEADS == 1 ? 8 : 4;  // times TOKENS a warp has under way
 constexpr int TILE = 16, LEAD_QUERIES = 8;      // tokens of a lead that a warp takes at once, and for how many queries
 constexpr int ITEMS = ROWS * KV_HEADS;
 constexpr int TEAM = ITEMS > PROGRAMS ? WARPS / 2 : WARPS;  // two units at once, if a block has so many
 constexpr int TEAMS = WARPS / TEAM, ALL_TEAMS = TEAMS * PROGRAMS, TEAM_THREADS = 32 * TEAM;
 constexpr int STRIDE = TOKENS * TEAM;
+constexpr bool IS_QUEUED = TEAMS == 2 && GROUP <= MOST_HELD;       // cached keys and values come as weights do
+constexpr int BATCH = HELD_HEADS == 1 && !IS_QUEUED ? 8 : 4;       // times TOKENS a warp takes at once
 constexpr int CHUNK = BATCH * STRIDE, LEAD_CHUNK = TILE * TEAM;  // of which a split is a multiple, in tokens
 
 constexpr int within(int least, int value, int most) { return value < least ? least : value < most ? value : most; }
@@ -38,7 +39,7 @@ __device__ __forceinline__ int warp_of_team() { return threadIdx.x % TEAM_THREAD
 
 __device__ __forceinline__ void sync_team() {
     __syncwarp();
-    sync_some<TEAM_THREADS>(1 + (TEAMS > 1) + team());
+    sync_some<TEAM_THREADS>(WORKING + (TEAMS > 1) + team());
 }
 
 // Of each lane its row's tokens, if it has a row; a whole warp's work.
@@ -95,7 +96,7 @@ struct Place {  // of one unit of work
         row = __reduce_add_sync(~0u, (threadIdx.x & 31) < ROWS && rows.edge <= unit);
         const int lead = __shfl_sync(~0u, rows.lead, row), num_splits = __shfl_sync(~0u, rows.num_splits, row);
         const int past = lead + __shfl_sync(~0u, rows.left, row), edge = __shfl_sync(~0u, rows.edge, row);
-        query = num_queries = 0;
+        query = num_queries = begin = end = 0;
         if (row == ROWS) return;
         const int of_row = unit - (edge - num_splits * KV_HEADS), split = of_row / KV_HEADS;
         const int num_before = lead ? num_lead_splits(lead) : 0;
@@ -165,26 +166,32 @@ struct Place {  // of one unit of work
 struct Places {
     Place all[MOST_PLACES];
     int num_leads;
+    int num_chunks[2];  // of a row's own units, and of leads
 
     // A whole warp's work; a function of its own, which leaves the registers of all else alone.
     __device__ __noinline__ void find(const Params& p, int team_of_block) {
         const int own = blockIdx.x + PROGRAMS * team_of_block, lane = threadIdx.x & 31;
         const RowOfLane rows(p);
         Place place;
-        int count = 0;
+        int count = 0, num_own = 0, num_shared = 0;
         if (HAS_LEADS)
 #pragma unroll 1
             for (int unit = ALL_TEAMS - 1 - own; count < MOST_LEADS; unit += ALL_TEAMS) {  // the idle come first
                 place.find_lead(p, unit);
                 if (!place.is_there()) break;
                 if (lane == 0) all[count] = place;
+                num_shared += (place.end - place.begin) / CHUNK;
                 count++;
             }
 #pragma unroll 1
         for (int i = 0; i < MOST_OWN; i++) {
             place.find_own(p, rows, own + i * ALL_TEAMS);
             if (lane == 0) all[count + i] = place;
+            num_own += ceil_div(place.end - place.begin, CHUNK);
         }
-        if (lane == 0) num_leads = count;
+        if (lane) return;
+        num_leads = count;
+        num_chunks[0] = num_own;
+        num_chunks[1] = num_shared;
     }
 };

@@ -100,6 +100,13 @@ __device__ __forceinline__ void load_turned_matrices(uint4& v, u32 from) {
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
 }
 
+__device__ __forceinline__ uint4 load_shared(u32 from) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+    return v;
+}
+
 __device__ __forceinline__ void init_barrier(u32 barrier, int num_arrivals) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(barrier), "r"(num_arrivals) : "memory");
 }
@@ -128,6 +135,18 @@ __device__ __forceinline__ void copy_to_shared(u32 to, const u16* from, int byte
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
         :: "r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(0x12F0000000000000ull) : "memory");
+}
+
+// What the driver makes of a tensor of five dimensions, of which boxes may be copied. Of kernels' parameters.
+struct __align__(64) TensorMap {
+    u64 words[16];
+};
+
+// A box, of whole runs of the innermost dimension; the coordinates are of the other dimensions, inner ones first.
+__device__ __forceinline__ void copy_box(u32 to, const TensorMap& map, int a, int b, int c, int d, u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];"
+        :: "r"(to), "l"(&map), "r"(0), "r"(a), "r"(b), "r"(c), "r"(d), "r"(barrier) : "memory");
 }
 
 // 16 bytes into shared memory, or as many zeros, which this thread finds there when it waited for their group.
@@ -167,6 +186,12 @@ __device__ __forceinline__ u32 turn_matrix(u32 pair) {
 template <int COUNT>
 __device__ __forceinline__ void sync_some(int number) {
     asm volatile("bar.sync %0, %1;" :: "r"(number), "n"(COUNT) : "memory");
+}
+
+// The same for those that others wait for but that wait for nobody.
+template <int COUNT>
+__device__ __forceinline__ void arrive_at_some(int number) {
+    asm volatile("bar.arrive %0, %1;" :: "r"(number), "n"(COUNT) : "memory");
 }
 
 // A whole group of four warps gives registers back, or takes more, so that each thread has so many.

@@ -121,12 +121,14 @@ __device__ __forceinline__ void project_to_stream(
 }
 
 // The warp that brings the weights of the whole model.
-__device__ __forceinline__ void feed_all(const Params& p, Queue& queue) {
+__device__ __forceinline__ void feed_all(const Params& p, Queue& queue, const Places (&places)[TEAMS]) {
     int first = blockIdx.x;
 #pragma unroll 1
     for (int layer = 0; layer < LAYERS; layer++) {
         feed<P_QKV>(queue, p.w_qkv, layer, first);
         leave<P_QKV>(first);
+        if (IS_QUEUED && layer == 0) sync_some<32 * (TEAMS + 1)>(FOUND);
+        if (IS_QUEUED) feed_cached(p, queue, places, layer);
         feed<P_OUT>(queue, p.w_out, layer, blockIdx.x);
         feed<P_GATE>(queue, p.w_gate_up, layer, first);
         leave<P_GATE>(first);
@@ -136,16 +138,16 @@ __device__ __forceinline__ void feed_all(const Params& p, Queue& queue) {
     queue.watch.tell(p.clocks);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS + 128, 1) step(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS + 32 * FEEDERS, 1) step(const __grid_constant__ Params p) {
     extern __shared__ __align__(128) char memory_of_queue[];
     float* const reduced = (float*)(memory_of_queue + DEPTH * STAGE);
     __shared__ Memory memory;
     Queue queue(memory_of_queue, memory.barriers, (u32)p.zero);
     if (threadIdx.x == 0) queue.set_up();
     __syncthreads();
-    if (threadIdx.x >= THREADS) {  // four warps, since registers are shared out among so many
+    if (threadIdx.x >= THREADS) {  // so many, since registers are shared out among four warps
         give_registers<24>();
-        if (threadIdx.x < THREADS + 32) feed_all(p, queue);
+        if (threadIdx.x < THREADS + 32) feed_all(p, queue, memory.places);
         return;
     }
     take_registers<240>();
@@ -156,7 +158,10 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1) step(const __grid
     u64* const after_mlp = p.squares + ROWS * PROGRAMS;
     u32 tag = epoch * (LAYERS + 1);
     int first = blockIdx.x;
-    if (warp_of_team() == 0) memory.places[team()].find(p, team());
+    if (warp_of_team() == 0) {
+        memory.places[team()].find(p, team());
+        if (IS_QUEUED) arrive_at_some<32 * (TEAMS + 1)>(FOUND);
+    }
 
 #pragma unroll 1
     for (int layer = 0; layer < LAYERS; layer++, tag++) {
@@ -175,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1) step(const __grid
         }
         leave<P_QKV>(first);
         if (layer == 0) sync_workers();  // the places are found
-        attention(p, vectors, layer, tag, memory.places[team()], (Head*)reduced);
+        attention(p, queue, vectors, layer, tag, memory.places, (Head*)reduced);
         project_to_stream<P_OUT, V_MIDDLE>(
             p, queue, vectors, memory, reduced, vectors.at<V_ATTENDED>(layer),
             p.norms + (2 * wide + 1) * HIDDEN, layer, after_attention, tag);

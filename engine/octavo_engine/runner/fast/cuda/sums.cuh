@@ -19,6 +19,20 @@ struct Loaded {  // keys and values of COUNT tokens of this lane's
             values[i] = is_there ? load_cached(from + p.value_offset + i * STRIDE * KV_HEADS * DIM) : uint4{0, 0, 0, 0};
         }
     }
+
+    // What lies past the last of `left` tokens may be no numbers.
+    __device__ __forceinline__ void take(Chunks& chunks, int left) {
+        const u32 from = chunks.take() + token() * DIM * 2 + threadIdx.x % LANES * 16;
+        u32 seen = 0;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            keys[i] = load_shared(from + i * STRIDE * DIM * 2);
+            values[i] = load_shared(from + i * STRIDE * DIM * 2 + CHUNK_BYTES);
+            seen |= keys[i].x | values[i].x;
+            if (i * STRIDE + token() >= left) values[i] = uint4{0, 0, 0, 0};
+        }
+        chunks.queue.give_back(seen);
+    }
 };
 
 template <int HELD>
@@ -88,6 +102,17 @@ struct Sums {  // of some queries over some tokens: weighted values (8 dimension
             const Loaded<COUNT> these = loaded;
             if (done + TAKEN < left) loaded.load(p, at, layer, done / TAKEN + 1);
             add(these, left - done, q);
+        }
+    }
+
+    // The same where they come through the queue.
+    template <int COUNT>
+    __device__ __forceinline__ void take_all(const Place& at, Chunks& chunks, const float (&q)[HELD][8]) {
+#pragma unroll 1
+        for (int left = at.end - at.begin; left > 0; left -= Loaded<COUNT>::TAKEN) {
+            Loaded<COUNT> loaded;
+            loaded.take(chunks, left);
+            add(loaded, left, q);
         }
     }
 

@@ -60,11 +60,9 @@ struct Queue {
         }
     }
 
-    // Bring `count` rows of `bytes` each, this lane's from `from`; a whole warp's work. More is not asked of memory at
-    // a time than it needs to be busy: the numbers that blocks wait for would stand behind all of it.
-    __device__ __forceinline__ void put(const u16* from, int count, int bytes) {
-        const int lane = threadIdx.x & 31;
-        const u32 barrier = full + 8 * slot;
+    // Until the next stage is empty; a whole warp's work. More is not asked of memory at a time than it needs to be busy:
+    // the numbers that blocks wait for would stand behind all of it.
+    __device__ __forceinline__ void wait_for_room() {
         watch.begin();
         wait_for_barrier(empty + 8 * slot, parity ^ 1);
         watch.add(watch.full);
@@ -72,10 +70,17 @@ struct Queue {
         if (trail >= 0) wait_for_barrier(full + 8 * trail, parity);
         else wait_for_barrier(full + 8 * (trail + DEPTH), parity ^ 1);
         watch.add(watch.memory);
-        __syncwarp();  // all lanes have seen both: of no rows, the next line alone lets the other warps move them on
-        if (lane == 0) arrive_and_expect(barrier, max(count, 0) * bytes);
+        __syncwarp();  // all lanes have seen both: of no rows, one arrival alone lets the other warps move them on
+    }
+
+    // Bring `bytes`, by what `copy` asks for of the lanes that are `used`, told where to and whom to tell.
+    template <typename Copy>
+    __device__ __forceinline__ void put(int bytes, bool is_used, Copy copy) {
+        const u32 barrier = full + 8 * slot;
+        wait_for_room();
+        if ((threadIdx.x & 31) == 0) arrive_and_expect(barrier, bytes);
         __syncwarp();
-        if (lane < count) copy_to_shared(stages + STAGE * slot + PITCH * lane, from, bytes, barrier);
+        if (is_used) copy(stages + STAGE * slot, barrier);
         advance();
     }
 
@@ -95,6 +100,25 @@ struct Queue {
         barrier += (parts[0].x | parts[1].x | parts[2].x | parts[3].x) & zero;
         if ((threadIdx.x & 31) == 0) arrive(barrier);
     }
+
+    // The address of the oldest stage when it is there.
+    __device__ __forceinline__ u32 wait() const {
+        wait_for_barrier(full + 8 * slot, parity);
+        return stages + STAGE * slot;
+    }
+
+    // It may be filled again; what was read of it has to be there, which `seen` shows.
+    __device__ __forceinline__ void give_back(u32 seen) {
+        __syncwarp();
+        if ((threadIdx.x & 31) == 0) arrive(empty + 8 * slot + (seen & zero));
+        advance();
+    }
+
+    // It is of no use to this warp.
+    __device__ __forceinline__ void pass() {
+        wait();
+        give_back(0);
+    }
 };
 
 // Bring this block's tiles of one matrix in the order in which `project` takes them.
@@ -112,6 +136,9 @@ __device__ __forceinline__ void feed(Queue& queue, const u16* matrix, int layer,
             for (int i = 0; i < SPAN * PARTS; i++) {
                 const int row = (first + (round * SPAN + i / PARTS) * PROGRAMS) * 8, column = step * SEGMENT;
                 const u16* from = matrix + (u64)(row + i % PARTS * ALL) * K + column;
-                queue.put(from, min(8, ALL - row), 2 * min(SEGMENT, K - column));
+                const int count = min(8, ALL - row), bytes = 2 * min(SEGMENT, K - column), lane = threadIdx.x & 31;
+                queue.put(max(count, 0) * bytes, lane < count, [&](u32 stage, u32 barrier) {
+                    copy_to_shared(stage + PITCH * lane, from, bytes, barrier);
+                });
             }
 }
