@@ -27,39 +27,57 @@ __device__ __forceinline__ Merged merge_new(const Merged& cached, const Head& he
     return Merged{highest, cached.weight * factor + own, cached.value * factor + own * head.value[d]};
 }
 
-// And of the row's other units, for 32 dimensions a warp; `partial` is of this head in the first. A tagged number for
-// each dimension, then the highest score and the weight, which the lanes look up for a unit each. Where there are fewer
-// units than loads, the last one is looked up again and counts nothing.
-__device__ __forceinline__ Merged merge_units(const Merged& own, const u64* partial, int num_others, int d, u32 tag) {
-    constexpr int AT_ONCE = EQUAL_SPLITS > 1 ? within(1, EQUAL_SPLITS - 1, 8) : within(1, PARTS - 1, 4);
+// What a row's other units left for a head, some of them at once: a tagged number for each dimension, then the highest
+// score and the weight, which the lanes look up for a unit each. `partial` is of this head in the first. Where there are
+// fewer units than loads, the last one is looked up again and counts nothing.
+struct OtherUnits {
+    static constexpr int AT_ONCE = within(1, EQUAL_SPLITS > 1 ? EQUAL_SPLITS - 1 : PARTS - 1, 8);
+    Tagged<2> scores{};
+    Tagged<AT_ONCE> values{};
+
+    static __device__ __forceinline__ const u64* of_lane(const u64* partial, int num_others) {
+        return partial + min((int)threadIdx.x % 32, num_others - 1) * Place::PARTIAL_STRIDE + DIM;
+    }
+
+    static __device__ __forceinline__ const u64* of_unit(const u64* partial, int num_others, int d, int i) {
+        return partial + min(i, num_others - 1) * Place::PARTIAL_STRIDE + d;
+    }
+
+    __device__ __forceinline__ void ask_scores(const u64* partial, int num_others) {
+        scores.ask(0, of_lane(partial, num_others));
+        scores.ask(1, of_lane(partial, num_others) + 1);
+    }
+
+    __device__ __forceinline__ void ask_values(const u64* partial, int num_others, int d, int begin) {
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) values.ask(i, of_unit(partial, num_others, d, begin + i));
+    }
+};
+
+// And of the row's other units, for 32 dimensions a warp; the first of them are asked for.
+__device__ __forceinline__ Merged merge_units(
+    const Merged& own, OtherUnits& others, const u64* partial, int num_others, int d, u32 tag
+) {
     const int lane = threadIdx.x & 31;
-    const u64* const of_lane = partial + min(lane, num_others - 1) * Place::PARTIAL_STRIDE + DIM;
-    Tagged<2> scores;
-    scores.ask(0, of_lane);
-    scores.ask(1, of_lane + 1);
     Merged all = own;
     float factor = 0;
 #pragma unroll 1
-    for (int begin = 0; begin < num_others; begin += AT_ONCE) {
-        Tagged<AT_ONCE> values;
-        const auto of_unit = [&](int i) {
-            return partial + min(begin + i, num_others - 1) * Place::PARTIAL_STRIDE + d;
-        };
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) values.ask(i, of_unit(i));
+    for (int begin = 0; begin < num_others; begin += OtherUnits::AT_ONCE) {
+        if (begin) others.ask_values(partial, num_others, d, begin);
         if (begin == 0) {
-            scores.wait(tag, [&](int i) { return of_lane + i; });
+            others.scores.wait(tag, [&](int i) { return OtherUnits::of_lane(partial, num_others) + i; });
             __syncwarp();
-            all.highest = fmaxf(own.highest, warp_max(scores.value(0)));
-            factor = lane < num_others ? exp2_fast(scores.value(0) - all.highest) : 0;
+            all.highest = fmaxf(own.highest, warp_max(others.scores.value(0)));
+            factor = lane < num_others ? exp2_fast(others.scores.value(0) - all.highest) : 0;
             const float shrink = exp2_fast(own.highest - all.highest);
-            all.weight = own.weight * shrink + warp_sum(factor * scores.value(1));
+            all.weight = own.weight * shrink + warp_sum(factor * others.scores.value(1));
             all.value = own.value * shrink;
         }
-        values.wait(tag, of_unit);
+        others.values.wait(tag, [&](int i) { return OtherUnits::of_unit(partial, num_others, d, begin + i); });
         __syncwarp();
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) all.value += __shfl_sync(~0u, factor, begin + i) * values.value(i);
+        for (int i = 0; i < OtherUnits::AT_ONCE; i++)
+            all.value += __shfl_sync(~0u, factor, begin + i) * others.values.value(i);
     }
     return all;
 }
@@ -71,9 +89,19 @@ __device__ __forceinline__ void put_partial(u64* partial, int part, const Merged
     put_tagged(to + d, found.value, tag);
 }
 
+__device__ __forceinline__ bool has_others(const Place& at) {
+    return PARTS > 1 && at.num_others && at.is_last();
+}
+
+__device__ __forceinline__ void ask_others(OtherUnits& others, const u64* partial, const Place& at, int d) {
+    others.ask_scores(partial, at.num_others);
+    others.ask_values(partial, at.num_others, d, 0);
+}
+
 // The result of the held heads goes out, or to the team that has the last unit.
 __device__ __forceinline__ void finish(
-    const Params& p, const Place& at, const Vectors& vectors, int layer, u32 tag, const Head& head, int first
+    const Params& p, const Place& at, OtherUnits& others, const Vectors& vectors, int layer, u32 tag, const Head& head,
+    int first
 ) {
     for (int i = threadIdx.x % TEAM_THREADS; i < HELD_HEADS * DIM; i += TEAM_THREADS) {
         const int held = i / DIM, h = first + held, d = i % DIM;
@@ -85,8 +113,8 @@ __device__ __forceinline__ void finish(
             continue;
         }
         const Merged own = merge_new(cached, head, h, d);
-        const bool is_alone = PARTS == 1 || at.num_others == 0;
-        const Merged all = is_alone ? own : merge_units(own, partial, at.num_others, d, tag);
+        if (has_others(at) && !(IS_QUEUED && i < TEAM_THREADS)) ask_others(others, partial, at, d);
+        const Merged all = has_others(at) ? merge_units(own, others, partial, at.num_others, d, tag) : own;
         const float value = __fdividef(all.value, all.weight), next = __shfl_down_sync(~0u, value, 1);
         if (d % 2 == 0)
             vectors.put(Vectors::place<V_ATTENDED>(layer, at.row, (at.kv_head * GROUP + h) * DIM + d),
@@ -119,8 +147,12 @@ __device__ __forceinline__ void attend(
         take_queries(q, head, first, GROUP - 1);
         Sums<HELD_HEADS> own;
         own.clear();
+        OtherUnits others;
         if (IS_QUEUED) {
-            own.take_all<BATCH>(at, chunks, q);
+            own.take_all<BATCH>(at, chunks, q, [&] {
+                const int i = threadIdx.x % TEAM_THREADS, h = min(i / DIM, GROUP - 1);
+                if (has_others(at)) ask_others(others, Place::partial(p, at.row, at.kv_head, h), at, i % DIM);
+            });
             if (chunks.taken == chunks.own) chunks.pass_others();
         } else {
             if (first) loaded.load(p, at, layer, 0);
@@ -131,7 +163,7 @@ __device__ __forceinline__ void attend(
         if (first) sync_team();  // the sums of the heads before are used
         own.store<0>(head);
         sync_team();
-        finish(p, at, vectors, layer, tag, head, first);
+        finish(p, at, others, vectors, layer, tag, head, first);
         spent(C_MERGE);
     }
 }

@@ -7,10 +7,11 @@ constexpr int UNIT = SEGMENT / WARPS;  // columns of a stage for each warp
 constexpr int PIECES = UNIT / 32;      // of inputs, WORDS each, that a thread holds of them
 constexpr bool IS_NARROW = ROWS <= 4;
 constexpr int WORDS = IS_NARROW ? 2 : 4;
-constexpr int AHEAD = 2;               // stages whose weights are in registers before their turn
 constexpr int TOGETHER = IS_NARROW ? 1 : 2;  // stages in one product
 constexpr int CHAINS = IS_NARROW ? 2 : 1;    // sums of one product, which do not wait for each other
 constexpr int SPILLED = 6;             // stages whose sums the warps show each other at a time
+
+constexpr int MOST_AHEAD = 2;  // stages whose weights are in registers before their turn
 
 template <int PHASE>
 struct Shape {
@@ -18,6 +19,8 @@ struct Shape {
     static constexpr int STEPS = steps_of(PHASE), ROUNDS = rounds_of(PHASE), PRODUCTS = ceil_div(SPAN, TOGETHER);
     static constexpr bool HOLDS_ALL = STEPS * SPAN <= 8;  // of the inputs, in registers; else the code is too long
     static constexpr int HELD = HOLDS_ALL ? STEPS : SPAN <= 2 ? 4 : SPAN <= 6 ? 2 : 1;
+    static constexpr int TOTAL = HELD * SPAN, LEAD = MOST_AHEAD < STEPS * SPAN ? MOST_AHEAD : STEPS * SPAN;
+    static constexpr int TAKEN = LEAD + TOGETHER;  // stages whose weights are in registers at once
 };
 
 // This warp's inputs of one step. Four lanes share a row; the words of lane t are columns 2t, 2t + 8, 2t + 16 and
@@ -170,36 +173,63 @@ __device__ __forceinline__ void ask_next(Inputs<PHASE>& in, const u16* x, int st
     in.ask(x, is_of_round ? step : wrapped, is_of_round || round + 1 < Shape<PHASE>::ROUNDS);
 }
 
-// All stages of one round; `arrived` is called when the first inputs of the first round are there. A warp takes stages
-// LEAD ahead of those that it multiplies, and gives one back when it has taken the next.
-template <int PHASE, typename Arrived>
+template <int PHASE, int HELD>
+__device__ __forceinline__ void ask_first(Inputs<PHASE> (&inputs)[HELD], const u16* x) {
+#pragma unroll
+    for (int i = 0; i < HELD; i++) inputs[i].ask(x, i, true);
+}
+
+// Let what lies BY places on be the first.
+template <int BY, int COUNT>
+__device__ __forceinline__ void rotate(uint4 (&weights)[COUNT][4]) {
+    if (BY == 0) return;
+    uint4 before[COUNT][4];
+#pragma unroll
+    for (int i = 0; i < 4 * COUNT; i++) before[i / 4][i % 4] = weights[i / 4][i % 4];
+#pragma unroll
+    for (int i = 0; i < 4 * COUNT; i++) weights[i / 4][i % 4] = before[(i / 4 + BY) % COUNT][i % 4];
+}
+
+// All stages of one round; `near_end` is called once, with the last columns of the first round. A warp takes stages
+// LEAD ahead of those that it multiplies, the first of them before it waits for inputs, and gives one back when it has
+// taken the next.
+template <int PHASE, typename NearEnd>
 __device__ __forceinline__ void multiply_round(
     Queue& queue, const u16* x, Inputs<PHASE> (&inputs)[Shape<PHASE>::HELD],
-    float (&sums)[Shape<PHASE>::PRODUCTS][CHAINS][4], int round, Arrived arrived
+    float (&sums)[Shape<PHASE>::PRODUCTS][CHAINS][4], int round, NearEnd near_end
 ) {
     using S = Shape<PHASE>;
-    constexpr int SPAN = S::SPAN, HELD = S::HELD, STEPS = S::STEPS, TOTAL = HELD * SPAN;
-    constexpr int LEAD = AHEAD < TOTAL ? AHEAD : TOTAL, TAKEN = LEAD + TOGETHER;
+    constexpr int SPAN = S::SPAN, HELD = S::HELD, STEPS = S::STEPS, TOTAL = S::TOTAL, TAKEN = S::TAKEN;
     const u32 offset = offset_in_stage();
+    uint4 weights[TAKEN][4];
+    u32 taken = queue.take(weights[0], offset);
+    const auto take = [&](int number) {
+        const u32 next = queue.take(weights[number % TAKEN], offset);
+        queue.release(taken, weights[(number - 1) % TAKEN]);
+        taken = next;
+    };
+#pragma unroll
+    for (int i = 1; i < S::LEAD; i++) take(i);
+    if (ROWS == 8 && round == 0) {
+        Inputs<PHASE>::wait_for_first(x);
+        ask_first(inputs, x);
+    }
 #pragma unroll 1
     for (int begin = 0; begin < STEPS; begin += HELD) {
-        uint4 weights[TAKEN][4];
         Inputs<PHASE> now;
-        u32 taken = 0;
+        const auto is_there = [&](int number) {
+            return number < TOTAL && STEPS % HELD == 0 || begin + number / SPAN < STEPS;
+        };
 #pragma unroll
-        for (int s = -LEAD; s < TOTAL; s++) {
-            const int coming = s + LEAD;
-            if (coming < TOTAL && (STEPS % HELD == 0 || begin + coming / SPAN < STEPS)) {
-                const u32 next = queue.take(weights[coming % TAKEN], offset);
-                if (coming) queue.release(taken, weights[(coming - 1) % TAKEN]);
-                taken = next;
-                if (coming == TOTAL - 1 || (STEPS % HELD && begin + (coming + 1) / SPAN >= STEPS))
-                    queue.release(taken, weights[coming % TAKEN]);
-            }
-            if (s < 0 || (STEPS % HELD && begin + s / SPAN >= STEPS)) continue;
+        for (int s = 0; s < TOTAL; s++) {
+            const int coming = s + S::LEAD;
+            if (is_there(coming)) take(coming);
+            else if (is_there(coming - 1)) queue.release(taken, weights[(coming - 1) % TAKEN]);
+            if (!is_there(s)) continue;
             const int stage = s % SPAN, step = begin + s / SPAN;
             if (stage == 0) inputs[s / SPAN].wait(x, step);
-            if (s == 0 && begin == 0 && round == 0) arrived();
+            if (s == 0 && begin == 0 && round == 0) spent(3 * PHASE + C_WAIT);
+            if (s == 0 && begin + HELD >= STEPS && round == 0) near_end();
             if (HELD == 1 && stage == 0) now = inputs[0];
             const Inputs<PHASE>& in = HELD == 1 ? now : inputs[s / SPAN];
             if (!S::HOLDS_ALL && HELD == 1 && stage == 0) ask_next(inputs[0], x, step + 1, 0, round);
@@ -212,6 +242,7 @@ __device__ __forceinline__ void multiply_round(
             if (!S::HOLDS_ALL && HELD > 1 && stage == SPAN - 1)
                 ask_next(inputs[s / SPAN], x, step + HELD, s / SPAN, round);
         }
+        if (HELD < STEPS) rotate<TOTAL % TAKEN>(weights);
     }
 }
 
@@ -248,25 +279,20 @@ __device__ __forceinline__ void reduce(
     if constexpr (NEXT < S::TILES) reduce<PHASE, NEXT>(sums, reduced, first, round, use);
 }
 
-// One phase: this block's tiles of its matrix times the rows of x. `arrived` is called once when the first inputs are
-// there, `prepare` when all is multiplied, and `use(column, sum, sum of the up projection)` for this thread's outputs;
-// a whole warp calls it together, with a column past the last one where there is no output.
-template <int PHASE, typename Arrived, typename Prepare, typename Use>
+// One phase: this block's tiles of its matrix times the rows of x. `near_end` is called once when little is left of the
+// first round, `prepare` when it is multiplied, and `use(column, sum, sum of the up projection)` for this thread's
+// outputs; a whole warp calls it together, with a column past the last one where there is no output.
+template <int PHASE, typename NearEnd, typename Prepare, typename Use>
 __device__ __forceinline__ void project(
-    Queue& queue, const u16* x, int first, float* reduced, Arrived arrived, Prepare prepare, Use use
+    Queue& queue, const u16* x, int first, float* reduced, NearEnd near_end, Prepare prepare, Use use
 ) {
     using S = Shape<PHASE>;
     Inputs<PHASE> inputs[S::HELD];
-    Inputs<PHASE>::wait_for_first(x);
-#pragma unroll
-    for (int i = 0; i < S::HELD; i++) inputs[i].ask(x, i, true);
+    if (ROWS < 8) ask_first(inputs, x);
 #pragma unroll 1
     for (int round = 0; round < S::ROUNDS; round++) {
         float sums[S::PRODUCTS][CHAINS][4] = {};
-        multiply_round<PHASE>(queue, x, inputs, sums, round, [&] {
-            spent(3 * PHASE + C_WAIT);
-            arrived();
-        });
+        multiply_round<PHASE>(queue, x, inputs, sums, round, near_end);
         spent(3 * PHASE + C_MULTIPLY);
         sync_workers();  // what was in `reduced` is used
         if (!round) prepare();

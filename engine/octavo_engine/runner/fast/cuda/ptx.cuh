@@ -130,11 +130,13 @@ __device__ __forceinline__ void wait_for_barrier(u32 barrier, int parity) {
         :: "r"(barrier), "r"(parity) : "memory");
 }
 
-// Into shared memory, told to the barrier; what is read once is the first to leave L2.
+constexpr u64 FIRST_TO_LEAVE = 0x12F0000000000000ull;  // L2, as what is read once
+
+// Into shared memory, told to the barrier.
 __device__ __forceinline__ void copy_to_shared(u32 to, const u16* from, int bytes, u32 barrier) {
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
-        :: "r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(0x12F0000000000000ull) : "memory");
+        :: "r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(FIRST_TO_LEAVE) : "memory");
 }
 
 // What the driver makes of a tensor of five dimensions, of which boxes may be copied. Of kernels' parameters.
@@ -145,8 +147,9 @@ struct __align__(64) TensorMap {
 // A box, of whole runs of the innermost dimension; the coordinates are of the other dimensions, inner ones first.
 __device__ __forceinline__ void copy_box(u32 to, const TensorMap& map, int a, int b, int c, int d, u32 barrier) {
     asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];"
-        :: "r"(to), "l"(&map), "r"(0), "r"(a), "r"(b), "r"(c), "r"(d), "r"(barrier) : "memory");
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;"
+        :: "r"(to), "l"(&map), "r"(0), "r"(a), "r"(b), "r"(c), "r"(d), "r"(barrier), "l"(FIRST_TO_LEAVE) : "memory");
 }
 
 // 16 bytes into shared memory, or as many zeros, which this thread finds there when it waited for their group.

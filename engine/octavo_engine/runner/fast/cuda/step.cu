@@ -122,7 +122,7 @@ __device__ __forceinline__ void project_to_stream(
 
 // The warp that brings the weights of the whole model.
 __device__ __forceinline__ void feed_all(const Params& p, Queue& queue, const Places (&places)[TEAMS]) {
-    int first = blockIdx.x;
+    int first = first_tile();
 #pragma unroll 1
     for (int layer = 0; layer < LAYERS; layer++) {
         feed<P_QKV>(queue, p.w_qkv, layer, first);
@@ -157,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32 * FEEDERS, 1) step(con
     u64* const after_attention = p.squares;
     u64* const after_mlp = p.squares + ROWS * PROGRAMS;
     u32 tag = epoch * (LAYERS + 1);
-    int first = blockIdx.x;
+    int first = first_tile();
     if (warp_of_team() == 0) {
         memory.places[team()].find(p, team());
         if (IS_QUEUED) arrive_at_some<32 * (TEAMS + 1)>(FOUND);

@@ -105,11 +105,17 @@ struct Sums {  // of some queries over some tokens: weighted values (8 dimension
         }
     }
 
-    // The same where they come through the queue.
-    template <int COUNT>
-    __device__ __forceinline__ void take_all(const Place& at, Chunks& chunks, const float (&q)[HELD][8]) {
+    // The same where they come through the queue; `near_end` is called once when a few chunks are left.
+    template <int COUNT, typename NearEnd>
+    __device__ __forceinline__ void take_all(
+        const Place& at, Chunks& chunks, const float (&q)[HELD][8], NearEnd near_end
+    ) {
+        constexpr int TAKEN = Loaded<COUNT>::TAKEN;
+        int left = at.end - at.begin;
+        const int when = min(left, 4 * TAKEN);
 #pragma unroll 1
-        for (int left = at.end - at.begin; left > 0; left -= Loaded<COUNT>::TAKEN) {
+        for (; left > 0; left -= TAKEN) {
+            if (when - TAKEN < left && left <= when) near_end();
             Loaded<COUNT> loaded;
             loaded.take(chunks, left);
             add(loaded, left, q);

@@ -27,12 +27,22 @@ constexpr int stages_of(int phase) { return most_tiles(phase) * parts_of(phase) 
 constexpr int LAYER_STAGES = stages_of(P_QKV) + stages_of(P_OUT) + stages_of(P_GATE) + stages_of(P_DOWN);
 constexpr int MOST_IN_FLIGHT = LAYER_STAGES < 128 ? 3 : 5, IN_FLIGHT = DEPTH < MOST_IN_FLIGHT ? DEPTH : MOST_IN_FLIGHT;
 
-// Which of its tiles come first to a block: those that get one more are others in each phase. The tiles of the stream
-// stay where they are.
+// Which of its tiles of a phase is a block's first, as a number of a block: those before EXTRA have one tile more. The
+// tiles of the stream stay where they are; the blocks that have one less of these, LIGHT, are the first to have more of
+// others, and who else has changes from phase to phase.
+constexpr int LIGHT = (PROGRAMS - tiles_of(P_OUT) % PROGRAMS) % PROGRAMS;
+
+__device__ __forceinline__ int first_tile() {
+    return blockIdx.x < PROGRAMS - LIGHT ? blockIdx.x + LIGHT : blockIdx.x - (PROGRAMS - LIGHT);
+}
+
 template <int PHASE>
 __device__ __forceinline__ void leave(int& first) {
-    constexpr int EXTRA = tiles_of(PHASE) % PROGRAMS;
-    first += first < EXTRA ? PROGRAMS - EXTRA : -EXTRA;
+    constexpr int EXTRA = tiles_of(PHASE) % PROGRAMS, OF_LIGHT = EXTRA < LIGHT ? EXTRA : LIGHT;
+    const bool is_light = first < LIGHT;
+    const int begin = is_light ? 0 : LIGHT, size = is_light ? LIGHT : PROGRAMS - LIGHT;
+    first -= is_light ? OF_LIGHT : EXTRA - OF_LIGHT;
+    if (first < begin) first += size;
 }
 
 struct Queue {
