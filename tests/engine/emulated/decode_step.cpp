@@ -10,6 +10,7 @@ thread_local __align__(128) char memory_of_queue[MOST_SHARED_BYTES];
 #include "clocks.cuh"
 #include "exchange.cuh"
 #include "weights.cuh"
+#include "products.cuh"
 #include "project.cuh"
 #include "places.cuh"
 #include "cached.cuh"

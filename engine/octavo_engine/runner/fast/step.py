@@ -26,8 +26,8 @@ from octavo_engine.runner.kv_cache import KVCache
 
 FOLDER = Path(__file__).parent / "cuda"
 NAMES = (
-    "ptx.cuh", "numbers.cuh", "common.cuh", "clocks.cuh", "exchange.cuh", "weights.cuh", "project.cuh", "places.cuh",
-    "cached.cuh", "heads.cuh", "sums.cuh", "columns.cuh", "lead.cuh", "attention.cuh", "step.cu",
+    "ptx.cuh", "numbers.cuh", "common.cuh", "clocks.cuh", "exchange.cuh", "weights.cuh", "products.cuh", "project.cuh",
+    "places.cuh", "cached.cuh", "heads.cuh", "sums.cuh", "columns.cuh", "lead.cuh", "attention.cuh", "step.cu",
 )  # fmt: skip
 FILES = [FOLDER / name for name in NAMES]
 NUM_ROWS = (1, 2, 4, MAX_ROWS)

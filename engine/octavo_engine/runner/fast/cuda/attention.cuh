@@ -43,12 +43,9 @@ struct OtherUnits {
         return partial + min(i, num_others - 1) * Place::PARTIAL_STRIDE + d;
     }
 
-    __device__ __forceinline__ void ask_scores(const u64* partial, int num_others) {
-        scores.ask(0, of_lane(partial, num_others));
-        scores.ask(1, of_lane(partial, num_others) + 1);
-    }
-
-    __device__ __forceinline__ void ask_values(const u64* partial, int num_others, int d, int begin) {
+    __device__ __forceinline__ void ask(const u64* partial, int num_others, int d, int begin = 0) {
+#pragma unroll
+        for (int i = 0; i < 2 && begin == 0; i++) scores.ask(i, of_lane(partial, num_others) + i);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) values.ask(i, of_unit(partial, num_others, d, begin + i));
     }
@@ -63,8 +60,9 @@ __device__ __forceinline__ Merged merge_units(
     float factor = 0;
 #pragma unroll 1
     for (int begin = 0; begin < num_others; begin += OtherUnits::AT_ONCE) {
-        if (begin) others.ask_values(partial, num_others, d, begin);
-        if (begin == 0) {
+        if (begin) {
+            others.ask(partial, num_others, d, begin);
+        } else {
             others.scores.wait(tag, [&](int i) { return OtherUnits::of_lane(partial, num_others) + i; });
             __syncwarp();
             all.highest = fmaxf(own.highest, warp_max(others.scores.value(0)));
@@ -89,15 +87,6 @@ __device__ __forceinline__ void put_partial(u64* partial, int part, const Merged
     put_tagged(to + d, found.value, tag);
 }
 
-__device__ __forceinline__ bool has_others(const Place& at) {
-    return PARTS > 1 && at.num_others && at.is_last();
-}
-
-__device__ __forceinline__ void ask_others(OtherUnits& others, const u64* partial, const Place& at, int d) {
-    others.ask_scores(partial, at.num_others);
-    others.ask_values(partial, at.num_others, d, 0);
-}
-
 // The result of the held heads goes out, or to the team that has the last unit.
 __device__ __forceinline__ void finish(
     const Params& p, const Place& at, OtherUnits& others, const Vectors& vectors, int layer, u32 tag, const Head& head,
@@ -113,8 +102,8 @@ __device__ __forceinline__ void finish(
             continue;
         }
         const Merged own = merge_new(cached, head, h, d);
-        if (has_others(at) && !(IS_QUEUED && i < TEAM_THREADS)) ask_others(others, partial, at, d);
-        const Merged all = has_others(at) ? merge_units(own, others, partial, at.num_others, d, tag) : own;
+        if (at.merges() && !(IS_QUEUED && i < TEAM_THREADS)) others.ask(partial, at.num_others, d);
+        const Merged all = at.merges() ? merge_units(own, others, partial, at.num_others, d, tag) : own;
         const float value = __fdividef(all.value, all.weight), next = __shfl_down_sync(~0u, value, 1);
         if (d % 2 == 0)
             vectors.put(Vectors::place<V_ATTENDED>(layer, at.row, (at.kv_head * GROUP + h) * DIM + d),
@@ -127,10 +116,11 @@ __device__ __forceinline__ void attend(
     const Params& p, const Place at, Chunks& chunks, const Vectors& vectors, int layer, u32 tag, Head& head
 ) {
     const int warp = warp_of_team(), lane = threadIdx.x & 31;
-    Loaded<BATCH> loaded;
-    if (!IS_QUEUED) loaded.load(p, at, layer, 0);  // before the projection is there
+    Loaded<BATCH> loaded{};  // the first are, before the projection is there
+    if (!IS_QUEUED) loaded.load(p, at, layer, 0);
     Turn turn;
     turn.load(p, layer, at.position, warp == KEY_WARP);
+    if (IS_QUEUED && at.begin < at.end) loaded.take(chunks, at.end - at.begin);
     sync_team();  // what was in shared memory is used
     prepare_heads(p, at, layer, tag, turn, head);
     sync_team();
@@ -148,16 +138,12 @@ __device__ __forceinline__ void attend(
         Sums<HELD_HEADS> own;
         own.clear();
         OtherUnits others;
-        if (IS_QUEUED) {
-            own.take_all<BATCH>(at, chunks, q, [&] {
-                const int i = threadIdx.x % TEAM_THREADS, h = min(i / DIM, GROUP - 1);
-                if (has_others(at)) ask_others(others, Place::partial(p, at.row, at.kv_head, h), at, i % DIM);
-            });
-            if (chunks.taken == chunks.own) chunks.pass_others();
-        } else {
-            if (first) loaded.load(p, at, layer, 0);
-            own.add_all(p, at, layer, loaded, q);
-        }
+        if (first) loaded.load(p, at, layer, 0);
+        own.add_all(p, at, layer, chunks, loaded, q, [&] {
+            const int i = threadIdx.x % TEAM_THREADS, h = min(i / DIM, GROUP - 1);
+            if (at.merges()) others.ask(Place::partial(p, at.row, at.kv_head, h), at.num_others, i % DIM);
+        });
+        if (IS_QUEUED && chunks.taken == chunks.own) chunks.pass_others();
         spent(C_CACHED);
         own.merge_lanes();
         if (first) sync_team();  // the sums of the heads before are used
@@ -182,19 +168,20 @@ __device__ __forceinline__ void leave_sums(const Params& p, const Place& at, u32
 __device__ __forceinline__ void attend_lead(
     const Params& p, const Place at, Chunks& chunks, int layer, u32 tag, Head& head
 ) {
-    Tile keys, values;
+    Tile keys{}, values{};
     if (!IS_QUEUED) {
         keys.load(p, at, layer, warp_of_team(), 0);
         values.load(p, at, layer, warp_of_team(), p.value_offset);
     }
     sync_team();  // what was in shared memory is used
-    prepare_queries(p, at, layer, tag, head);
+    prepare_queries(p, at, layer, tag, head, [&] {
+        if (IS_QUEUED) take_tiles(chunks, keys, values);
+    });
     sync_team();
     spent(C_HEADS);
     LeadSums sums;
     sums.clear();
-    if (IS_QUEUED) sums.take_all(at, chunks, LeadQueries(head));
-    else sums.add_all(p, at, layer, keys, values, LeadQueries(head));
+    sums.add_all(p, at, layer, chunks, keys, values, LeadQueries(head));
     sums.merge_lanes();
 #pragma unroll 1
     for (int first = 0; first < at.num_queries; first += STORED) {

@@ -111,7 +111,11 @@ __device__ __forceinline__ void prepare_heads(
 }
 
 // Queries of several rows. Where there are fewer than a unit may have, the last is there again and counts nothing.
-__device__ __forceinline__ void prepare_queries(const Params& p, const Place& at, int layer, u32 tag, Head& head) {
+// `meanwhile` is called when they are asked for.
+template <typename Meanwhile>
+__device__ __forceinline__ void prepare_queries(
+    const Params& p, const Place& at, int layer, u32 tag, Head& head, Meanwhile meanwhile
+) {
     constexpr int N = LEAD_QUERIES / TEAM;
     const auto own = [&](int i) { return min((int)warp_of_team() + i * TEAM, at.num_queries - 1); };
     const auto from = [&](int i) {
@@ -123,6 +127,7 @@ __device__ __forceinline__ void prepare_queries(const Params& p, const Place& at
         turns[i].load(p, layer, p.positions[at.row_of(own(i))], false);
         turns[i].ask(from(i));
     }
+    meanwhile();
 #pragma unroll
     for (int i = 0; i < N; i++) {
         turns[i].wait(from(i), tag);

@@ -49,10 +49,21 @@ struct LeadQueries {
     }
 };
 
+// This warp's tiles of the next LEAD_CHUNK tokens, where they come through the queue.
+__device__ __forceinline__ void take_tiles(Chunks& chunks, Tile& keys, Tile& values) {
+#pragma unroll
+    for (int chunk = 0; chunk < LEAD_CHUNK; chunk += CHUNK) {
+        const u32 stage = chunks.take();
+        const int first = warp_of_team() * TILE - chunk;
+        const bool is_own = 0 <= first && first < CHUNK;
+        chunks.queue.give_back(is_own ? keys.take(stage, first) | values.take(stage + CHUNK_BYTES, first) : 0);
+    }
+}
+
 struct LeadSums : Columns {
     // All tiles of a unit that are this warp's, of which the first is loaded.
     __device__ __forceinline__ void add_all(
-        const Params& p, const Place& at, int layer, Tile& keys, Tile& values_of, const LeadQueries& q
+        const Params& p, const Place& at, int layer, Chunks& chunks, Tile& keys, Tile& values_of, const LeadQueries& q
     ) {
         const int num_tiles = (at.end - at.begin) / TILE;
 #pragma unroll 1
@@ -60,31 +71,12 @@ struct LeadSums : Columns {
             const bool is_last = tile + TEAM >= num_tiles;
             float scores[4] = {};
             score(scores, keys, q);
-            if (!is_last) keys.load(p, at, layer, tile + TEAM, 0);
+            if (!IS_QUEUED && !is_last) keys.load(p, at, layer, tile + TEAM, 0);
             u32 weights[2];
             weigh(scores, TILE, weights);
             add(values_of, weights);
-            if (!is_last) values_of.load(p, at, layer, tile + TEAM, p.value_offset);
-        }
-    }
-
-    // The same where they come through the queue.
-    __device__ __forceinline__ void take_all(const Place& at, Chunks& chunks, const LeadQueries& q) {
-#pragma unroll 1
-        for (int begin = at.begin; begin < at.end; begin += LEAD_CHUNK) {
-            Tile keys, values_of;
-#pragma unroll
-            for (int chunk = 0; chunk < LEAD_CHUNK; chunk += CHUNK) {
-                const u32 stage = chunks.take();
-                const int first = warp_of_team() * TILE - chunk;
-                const bool is_own = 0 <= first && first < CHUNK;
-                chunks.queue.give_back(is_own ? keys.take(stage, first) | values_of.take(stage + CHUNK_BYTES, first) : 0);
-            }
-            float scores[4] = {};
-            score(scores, keys, q);
-            u32 weights[2];
-            weigh(scores, TILE, weights);
-            add(values_of, weights);
+            if (!IS_QUEUED && !is_last) values_of.load(p, at, layer, tile + TEAM, p.value_offset);
+            if (IS_QUEUED && !is_last) take_tiles(chunks, keys, values_of);
         }
     }
 

@@ -88,6 +88,8 @@ struct Place {  // of one unit of work
     // This one also takes the new token, and merges the others.
     __device__ __forceinline__ bool is_last() const { return part == num_others; }
 
+    __device__ __forceinline__ bool merges() const { return PARTS > 1 && num_others && is_last(); }
+
     __device__ __forceinline__ int row_of(int i) const { return row + (query + i) / GROUP; }
     __device__ __forceinline__ int head_of(int i) const { return (query + i) % GROUP; }
 

@@ -90,35 +90,23 @@ struct Sums {  // of some queries over some tokens: weighted values (8 dimension
         }
     }
 
-    // All tokens of a unit, of which the first are loaded.
-    template <int COUNT>
-    __device__ __forceinline__ void add_all(
-        const Params& p, const Place& at, int layer, Loaded<COUNT>& loaded, const float (&q)[HELD][8]
-    ) {
-        constexpr int TAKEN = Loaded<COUNT>::TAKEN;
-        const int left = at.end - at.begin;
-#pragma unroll 1
-        for (int done = 0; done < left; done += TAKEN) {
-            const Loaded<COUNT> these = loaded;
-            if (done + TAKEN < left) loaded.load(p, at, layer, done / TAKEN + 1);
-            add(these, left - done, q);
-        }
-    }
-
-    // The same where they come through the queue; `near_end` is called once when a few chunks are left.
+    // All tokens of a unit, of which the first are loaded. `near_end` is called once when a few are left, if they come
+    // through the queue.
     template <int COUNT, typename NearEnd>
-    __device__ __forceinline__ void take_all(
-        const Place& at, Chunks& chunks, const float (&q)[HELD][8], NearEnd near_end
+    __device__ __forceinline__ void add_all(
+        const Params& p, const Place& at, int layer, Chunks& chunks, Loaded<COUNT>& loaded, const float (&q)[HELD][8],
+        NearEnd near_end
     ) {
         constexpr int TAKEN = Loaded<COUNT>::TAKEN;
         int left = at.end - at.begin;
-        const int when = min(left, 4 * TAKEN);
+        const int few = min(left, 4 * TAKEN);
 #pragma unroll 1
-        for (; left > 0; left -= TAKEN) {
-            if (when - TAKEN < left && left <= when) near_end();
-            Loaded<COUNT> loaded;
-            loaded.take(chunks, left);
-            add(loaded, left, q);
+        for (int chunk = 1; left > 0; chunk++, left -= TAKEN) {
+            const Loaded<COUNT> these = loaded;
+            if (!IS_QUEUED && left > TAKEN) loaded.load(p, at, layer, chunk);
+            if (IS_QUEUED && few - TAKEN < left && left <= few) near_end();
+            add(these, left, q);
+            if (IS_QUEUED && left > TAKEN) loaded.take(chunks, left - TAKEN);
         }
     }
 
