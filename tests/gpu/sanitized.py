@@ -19,15 +19,17 @@ from octavo_engine.runner.kv_cache import KVCache, KVShape
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, DIM, INTERMEDIATE, VOCABULARY, CONTEXT = 2, 72, 2, 1, 64, 88, 100, 320
 """Sizes that are no multiples of a tile, so that masks matter."""
+MANY_HEADS = 17
+"""Of eight rows more than an H200 has multiprocessors, so that cached keys and values come through the queue."""
 PAGE = 256
 POSITIONS = [300, 0]
 """One row whose cached tokens lie in two blocks and several splits, and one without any."""
 Launches = Iterator[tuple[str, Callable[[], object]]]
 
 
-def make_weights(device: torch.device) -> FastWeights:
+def make_weights(device: torch.device, heads: int = HEADS, kv_heads: int = KV_HEADS) -> FastWeights:
     return random_weights(
-        hidden=HIDDEN, intermediate=INTERMEDIATE, vocabulary=VOCABULARY, layers=LAYERS, heads=HEADS, kv_heads=KV_HEADS,
+        hidden=HIDDEN, intermediate=INTERMEDIATE, vocabulary=VOCABULARY, layers=LAYERS, heads=heads, kv_heads=kv_heads,
         dim=DIM, has_head_norm=True, has_bias=True, context=CONTEXT, device=device,
     )  # fmt: skip
 
@@ -38,9 +40,8 @@ def decode_step(w: FastWeights, kernels: StepKernels, count: int) -> Callable[[]
     Buffers and cache are no larger than they must be.
     """
     device, half = w.embed.device, -(-count // 2)
-    cache = KVCache(
-        KVShape(num_layers=LAYERS, num_kv_heads=KV_HEADS, head_dim=DIM, dtype=torch.bfloat16), 2 * count, PAGE, device
-    )
+    shape = KVShape(num_layers=LAYERS, num_kv_heads=w.num_kv_heads, head_dim=DIM, dtype=torch.bfloat16)
+    cache = KVCache(shape, 2 * count, PAGE, device)
     ids, positions = (
         torch.tensor([values[row >= half] for row in range(count)], dtype=torch.int32).to(device)
         for values in ([5, VOCABULARY - 1], POSITIONS)
@@ -92,6 +93,8 @@ def launches(device: torch.device) -> Launches:
     )
     for count in NUM_ROWS:
         yield f"decode step of {count}", decode_step(w, kernels, count)
+    many, most = make_weights(device, MANY_HEADS, MANY_HEADS), NUM_ROWS[-1]
+    yield f"decode step of {most} with many KV heads", decode_step(many, StepKernels(many, PAGE, (most,)), most)
     yield "attention of many rows", ragged_attention(w, [1, 16, 17, 255, 256, 257, 700, 40, 512])
     yield "attention of more blocks than a row", ragged_attention(w, [1, 9000])
     yield "advance, greedy", lambda: advance(logits, None, state)
