@@ -32,7 +32,7 @@ from octavo_engine.runner.transfer import download, mark, pinned, upload, upload
 from octavo_engine.sequence import Sequence
 
 ROW_BUCKETS = (*NUM_ROWS, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, MAX_ROWS_OF_STEPS)
-TOKEN_BUCKETS = (16, 64, 128, 256, 384, 512, 640, 768, 1024, 1536, 2048)
+TOKEN_BUCKETS = (16, 64, 128, 256, 384, 512, 576, 640, 768, 1024, 1536, 2048)
 PROMPT_ROW_BUCKETS = (1, 8)
 FEWEST_STEPS, LOOK_SECONDS = 16, 0.025
 """From look to look: a person sees text flow, and a look, of about a millisecond, does not count for much."""
