@@ -90,6 +90,10 @@ CASES = {
         hidden=64, intermediate=64, heads=15, kv_heads=3, dim=64, has_extras=False,
         num_programs=5, depth=3, positions=[130, 300], layers=1,
     ),
+    "eight rows of four heads a group, two teams in a block, of which one may have no row": Case(
+        hidden=64, intermediate=64, heads=8, kv_heads=2, dim=256, has_extras=False,
+        num_programs=9, depth=2, positions=[300, 0, 40, 7, 31, 32, 33, 90], layers=1,
+    ),
     "keys that have much in common": Case(
         hidden=40, intermediate=48, heads=1, kv_heads=1, dim=128, has_extras=False, common_key=60.0,
         num_programs=4, depth=3, positions=[512, 513, 600, 700], groups=[(4, 1)], layers=1,

@@ -203,6 +203,7 @@ struct __align__(64) TensorMap {
 inline const u16* mapped = nullptr;  // the tensor
 
 inline void copy_box(u32 to, const TensorMap& map, int a, int b, int c, int d, u32 barrier) {
+    if (to % 128) fail("a box goes to no multiple of 128 bytes");
     const char* from = (const char*)mapped + a * map.strides[0] + c * map.strides[2] + d * map.strides[3];
     for (u64 i = 0; i < map.num_runs; i++)
         copy_to_shared(to + i * map.run, (const u16*)(from + (b + i) * map.strides[1]), map.run, barrier);

@@ -14,6 +14,7 @@ from octavo_engine.runner.fast.own_kernels import why_not_own
 from octavo_engine.runner.fast.step_layout import (
     BOX_TOKENS,
     COSTS,
+    FEEDERS,
     MAX_ROWS,
     MIN_DEPTH,
     STAGE_BYTES,
@@ -31,7 +32,7 @@ NAMES = (
 )  # fmt: skip
 FILES = [FOLDER / name for name in NAMES]
 NUM_ROWS = (1, 2, 4, MAX_ROWS)
-NUM_THREADS = 32 * (WARPS + 4)
+NUM_THREADS = 32 * (WARPS + FEEDERS)
 MAX_GROUP = 16
 """Query heads of a KV head, for which shared memory has room."""
 
@@ -70,7 +71,7 @@ class StepKernels:
             "PROGRAMS": self.num_programs, "HIDDEN": w.hidden, "INTER": w.intermediate, "VOCAB": len(w.head),
             "LAYERS": w.num_layers, "HEADS": w.num_heads, "KV_HEADS": w.num_kv_heads, "DIM": w.head_dim,
             "PAGE": block_size, "HAS_HEAD_NORM": int(w.q_norm is not None), "HAS_BIAS": int(w.qkv_bias is not None),
-            "STATIC_BYTES": STATIC_BYTES, "PROFILE": int(profile),
+            "STATIC_BYTES": STATIC_BYTES, "BOX": BOX_TOKENS, "PROFILE": int(profile),
         }  # fmt: skip
 
         def compiled(rows: int) -> CudaModule:
@@ -133,7 +134,7 @@ class FusedStep:
         sizes = [0, tables.stride(0), pages.stride(0), pages.stride(1), pages.stride(2)]
         numbers = [tensor.data_ptr() for tensor in tensors] + sizes
         packed = struct.pack(f"<{len(numbers)}Q2d", *numbers, self._weights.eps, self._weights.scale)
-        return packed + self._cached_boxes
+        return packed.ljust(-(-len(packed) // 64) * 64, b"\0") + self._cached_boxes  # where a map may lie
 
     @cached_property
     def _cached_boxes(self) -> bytes:

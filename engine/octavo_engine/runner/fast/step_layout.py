@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from octavo_engine.runner.fast.weights import FastWeights
 
-MAX_SPLITS, MAX_LEAD_SPLITS, MOST_HELD, LEAD_QUERIES, WARPS, SPILLED, SEGMENT, MAX_ROWS = 16, 8, 4, 8, 8, 6, 1024, 8
+MAX_SPLITS, MAX_LEAD_SPLITS, MOST_HELD, LEAD_QUERIES, SPILLED, SEGMENT, MAX_ROWS = 16, 8, 4, 8, 6, 1024, 8
+WARPS, FEEDERS = 8, 4
 """As in the sources."""
 STAGE_BYTES = 8 * (2 * SEGMENT + 16)
 BOX_TOKENS = 8

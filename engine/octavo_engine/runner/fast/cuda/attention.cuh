@@ -102,7 +102,8 @@ __device__ __forceinline__ void finish(
             continue;
         }
         const Merged own = merge_new(cached, head, h, d);
-        if (at.merges() && !(IS_QUEUED && i < TEAM_THREADS)) others.ask(partial, at.num_others, d);
+        const bool are_asked = IS_QUEUED && i < TEAM_THREADS && at.begin < at.end;
+        if (at.merges() && !are_asked) others.ask(partial, at.num_others, d);
         const Merged all = at.merges() ? merge_units(own, others, partial, at.num_others, d, tag) : own;
         const float value = __fdividef(all.value, all.weight), next = __shfl_down_sync(~0u, value, 1);
         if (d % 2 == 0)

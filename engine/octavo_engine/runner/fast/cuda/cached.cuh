@@ -1,13 +1,14 @@
-// The way of cached keys and values where a block has two teams: through the queue, between the weights of QKV and those
-// of attention's output. So memory is busy while attention waits for its queries, and again as soon as it ends.
+// The way of cached keys and values where a block has two teams, and heads of few queries: through the queue, between the
+// weights of QKV and those of attention's output. So memory is busy while attention waits for its queries, and again as soon as it ends.
 //
 // A stage holds the keys of one chunk of a unit and behind them its values. Chunks of leads come first, since no team
 // waits for another before it has left what it found in its leads; and as long as both teams have some, they take turns.
 // Each warp takes the stages that are its own and passes all others.
 
 constexpr int CHUNK_BYTES = CHUNK * DIM * 2;
-constexpr int BOX = 8, BOXES = CHUNK / BOX;  // tokens that one copy brings, and copies of keys, as many of values
+constexpr int BOXES = CHUNK / BOX;  // copies of BOX tokens that bring keys, as many as bring values
 static_assert(!IS_QUEUED || (2 * CHUNK_BYTES <= STAGE && LEAD_CHUNK % CHUNK == 0), "a chunk has a stage");
+static_assert(STAGE % 128 == 0 && CHUNK_BYTES % 128 == 0 && BOX * DIM * 2 % 128 == 0, "where copies of boxes go");
 
 // All chunks of some units of a team in turn.
 struct Cursor {
@@ -58,6 +59,8 @@ __device__ __forceinline__ void feed_chunks(
 }
 
 __device__ __forceinline__ void feed_cached(const Params& p, Queue& queue, const Places (&places)[TEAMS], int layer) {
+    __syncwarp();
+    if (layer == 0) sync_some<32 * (TEAMS + 1)>(FOUND);
 #pragma unroll 1
     for (int of_leads = HAS_LEADS; of_leads >= 0; of_leads--) feed_chunks(p, queue, places, layer, of_leads);
 }

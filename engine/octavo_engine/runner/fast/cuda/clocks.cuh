@@ -1,5 +1,5 @@
 // Where a step's time goes, if the compiler is told PROFILE: clocks of a thread in each half of a block's workers, as
-// there may be two teams in attention, and of the warp that brings the weights. No profiler sees inside one kernel.
+// there may be two teams in attention, and of the warp that fills the queue. No profiler sees inside one kernel.
 
 enum Phase { P_QKV, P_OUT, P_GATE, P_DOWN, P_HEAD };
 enum Cost { C_WAIT, C_MULTIPLY, C_HAND_OUT };  // of each phase, one after the other; then these:
@@ -29,7 +29,7 @@ __device__ __forceinline__ void spent(int cost) {
     if (PROFILE) __syncwarp();
 }
 
-struct FeedWatch {  // of the warp that brings the weights
+struct FeedWatch {  // of the warp that fills the queue
     u64 full = 0, memory = 0, last = 0;
 
     __device__ __forceinline__ void begin() {

@@ -1,7 +1,7 @@
 // What all parts of the decode step share: constants of the model and small helpers.
 //
 // The compiler is given ROWS (1, 2, 4 or 8), COPIES (of what blocks hand each other, see exchange.cuh), PROGRAMS
-// (thread blocks, one for each multiprocessor), DEPTH (stages of the queue of weights), SUMS_BYTES (of shared memory
+// (thread blocks, one for each multiprocessor), BOX (tokens that a copy of the cache brings), DEPTH (stages of the queue of weights), SUMS_BYTES (of shared memory
 // behind it), STATIC_BYTES (most of the rest), HIDDEN, INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM,
 // HAS_BIAS and PROFILE. Weights are bfloat16.
 

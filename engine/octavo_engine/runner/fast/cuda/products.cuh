@@ -17,8 +17,8 @@ struct Shape {
     static constexpr int STEPS = steps_of(PHASE), ROUNDS = rounds_of(PHASE), PRODUCTS = ceil_div(SPAN, TOGETHER);
     static constexpr bool HOLDS_ALL = STEPS * SPAN <= 8;  // of the inputs, in registers; else the code is too long
     static constexpr int HELD = HOLDS_ALL ? STEPS : SPAN <= 2 ? 4 : SPAN <= 6 ? 2 : 1;
-    static constexpr int TOTAL = HELD * SPAN, LEAD = MOST_AHEAD < STEPS * SPAN ? MOST_AHEAD : STEPS * SPAN;
-    static constexpr int TAKEN = LEAD + TOGETHER;  // stages whose weights are in registers at once
+    static constexpr int TOTAL = HELD * SPAN, AHEAD = MOST_AHEAD < STEPS * SPAN ? MOST_AHEAD : STEPS * SPAN;
+    static constexpr int AT_ONCE = AHEAD + TOGETHER;  // stages whose weights are in registers
 };
 
 // This warp's inputs of one step. Four lanes share a row; the words of lane t are columns 2t, 2t + 8, 2t + 16 and
@@ -60,7 +60,7 @@ struct Inputs {
     // Of many rows: until one word is there, as most others are then. Looking again and again for all takes too much of
     // the way from L2. Past the last column there is nothing to wait for, and maybe no memory.
     static __device__ __forceinline__ void wait_for_first(const u16* x) {
-        if (ROWS < 8 || column(0, 0) >= K) return;
+        if (column(0, 0) >= K) return;
         u32 words[WORDS];
         do look(words, from(x, 0));
         while (is_missing(words));
@@ -140,16 +140,17 @@ __device__ __forceinline__ void ask_first(Inputs<PHASE> (&inputs)[HELD], const u
 // Let what lies BY places on be the first.
 template <int BY, int COUNT>
 __device__ __forceinline__ void rotate(uint4 (&weights)[COUNT][4]) {
-    if (BY == 0) return;
-    uint4 before[COUNT][4];
+    if constexpr (BY > 0) {
+        uint4 before[COUNT][4];
 #pragma unroll
-    for (int i = 0; i < 4 * COUNT; i++) before[i / 4][i % 4] = weights[i / 4][i % 4];
+        for (int i = 0; i < 4 * COUNT; i++) before[i / 4][i % 4] = weights[i / 4][i % 4];
 #pragma unroll
-    for (int i = 0; i < 4 * COUNT; i++) weights[i / 4][i % 4] = before[(i / 4 + BY) % COUNT][i % 4];
+        for (int i = 0; i < 4 * COUNT; i++) weights[i / 4][i % 4] = before[(i / 4 + BY) % COUNT][i % 4];
+    }
 }
 
 // All stages of one round; `near_end` is called once, with the last columns of the first round. A warp takes stages
-// LEAD ahead of those that it multiplies, the first of them before it waits for inputs, and gives one back when it has
+// AHEAD of those that it multiplies, the first of them before it waits for inputs, and gives one back when it has
 // taken the next.
 template <int PHASE, typename NearEnd>
 __device__ __forceinline__ void multiply_round(
@@ -157,17 +158,17 @@ __device__ __forceinline__ void multiply_round(
     float (&sums)[Shape<PHASE>::PRODUCTS][CHAINS][4], int round, NearEnd near_end
 ) {
     using S = Shape<PHASE>;
-    constexpr int SPAN = S::SPAN, HELD = S::HELD, STEPS = S::STEPS, TOTAL = S::TOTAL, TAKEN = S::TAKEN;
+    constexpr int SPAN = S::SPAN, HELD = S::HELD, STEPS = S::STEPS, TOTAL = S::TOTAL, AT_ONCE = S::AT_ONCE;
     const u32 offset = offset_in_stage();
-    uint4 weights[TAKEN][4]{};
+    uint4 weights[AT_ONCE][4]{};
     u32 taken = queue.take(weights[0], offset);
     const auto take = [&](int number) {
-        const u32 next = queue.take(weights[number % TAKEN], offset);
-        queue.release(taken, weights[(number - 1) % TAKEN]);
+        const u32 next = queue.take(weights[number % AT_ONCE], offset);
+        queue.release(taken, weights[(number - 1) % AT_ONCE]);
         taken = next;
     };
 #pragma unroll
-    for (int i = 1; i < S::LEAD; i++) take(i);
+    for (int i = 1; i < S::AHEAD; i++) take(i);
     if (ROWS == 8 && round == 0) {
         Inputs<PHASE>::wait_for_first(x);
         ask_first(inputs, x);
@@ -180,9 +181,9 @@ __device__ __forceinline__ void multiply_round(
         };
 #pragma unroll
         for (int s = 0; s < TOTAL; s++) {
-            const int coming = s + S::LEAD;
+            const int coming = s + S::AHEAD;
             if (is_there(coming)) take(coming);
-            else if (is_there(coming - 1)) queue.release(taken, weights[(coming - 1) % TAKEN]);
+            else if (is_there(coming - 1)) queue.release(taken, weights[(coming - 1) % AT_ONCE]);
             if (!is_there(s)) continue;
             const int stage = s % SPAN, step = begin + s / SPAN;
             if (stage == 0) inputs[s / SPAN].wait(x, step);
@@ -192,14 +193,14 @@ __device__ __forceinline__ void multiply_round(
             const Inputs<PHASE>& in = HELD == 1 ? now : inputs[s / SPAN];
             if (!S::HOLDS_ALL && HELD == 1 && stage == 0) ask_next(inputs[0], x, step + 1, 0, round);
             if (IS_NARROW) {
-                multiply_stage<PHASE>(sums[stage], weights[s % TAKEN], in, step);
+                multiply_stage<PHASE>(sums[stage], weights[s % AT_ONCE], in, step);
             } else if (stage % 2 || stage == SPAN - 1) {
-                uint4 (&before)[4] = weights[(stage % 2 ? s - 1 : s) % TAKEN];
-                multiply_stages<PHASE>(sums[stage / TOGETHER][0], before, weights[s % TAKEN], in, step);
+                uint4 (&before)[4] = weights[(stage % 2 ? s - 1 : s) % AT_ONCE];
+                multiply_stages<PHASE>(sums[stage / TOGETHER][0], before, weights[s % AT_ONCE], in, step);
             }
             if (!S::HOLDS_ALL && HELD > 1 && stage == SPAN - 1)
                 ask_next(inputs[s / SPAN], x, step + HELD, s / SPAN, round);
         }
-        if (HELD < STEPS) rotate<TOTAL % TAKEN>(weights);
+        if (HELD < STEPS) rotate<TOTAL % AT_ONCE>(weights);
     }
 }

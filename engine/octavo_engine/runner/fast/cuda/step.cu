@@ -120,14 +120,13 @@ __device__ __forceinline__ void project_to_stream(
     put_squares<OUTPUTS * rounds_of(PHASE)>(square, memory, squares, tag);
 }
 
-// The warp that brings the weights of the whole model.
+// The warp that brings the weights of the whole model, and cached keys and values.
 __device__ __forceinline__ void feed_all(const Params& p, Queue& queue, const Places (&places)[TEAMS]) {
     int first = first_tile();
 #pragma unroll 1
     for (int layer = 0; layer < LAYERS; layer++) {
         feed<P_QKV>(queue, p.w_qkv, layer, first);
         leave<P_QKV>(first);
-        if (IS_QUEUED && layer == 0) sync_some<32 * (TEAMS + 1)>(FOUND);
         if (IS_QUEUED) feed_cached(p, queue, places, layer);
         feed<P_OUT>(queue, p.w_out, layer, blockIdx.x);
         feed<P_GATE>(queue, p.w_gate_up, layer, first);
@@ -160,6 +159,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32 * FEEDERS, 1) step(con
     int first = first_tile();
     if (warp_of_team() == 0) {
         memory.places[team()].find(p, team());
+        __syncwarp();
         if (IS_QUEUED) arrive_at_some<32 * (TEAMS + 1)>(FOUND);
     }
 

@@ -1,5 +1,6 @@
 // The way of the weights: one warp brings them from memory to a queue in shared memory, in the order in which all
-// phases of all layers use them, whatever the other warps wait for.
+// phases of all layers use them, whatever the other warps wait for. (Cached keys and values may come the same way, see
+// cached.cuh.)
 //
 // A tile is 8 output features, rows of the matrix. A stage of the queue holds the rows of a tile for SEGMENT columns,
 // brought by bulk copies of 2 KB, a row each (1 KB brings 3.5 TB/s instead of 4). This block's tiles of a phase are
