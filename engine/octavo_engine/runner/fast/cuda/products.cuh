@@ -9,7 +9,7 @@ constexpr bool IS_NARROW = ROWS <= 4;
 constexpr int WORDS = IS_NARROW ? 2 : 4;
 constexpr int TOGETHER = IS_NARROW ? 1 : 2;  // stages in one product
 constexpr int CHAINS = IS_NARROW ? 2 : 1;    // sums of one product, which do not wait for each other
-constexpr int MOST_AHEAD = 2;          // stages whose weights are in registers before their turn
+constexpr int MOST_AHEAD = 2;                // stages whose weights are in registers before their turn
 
 template <int PHASE>
 struct Shape {

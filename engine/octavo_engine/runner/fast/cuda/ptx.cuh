@@ -100,6 +100,7 @@ __device__ __forceinline__ void load_turned_matrices(uint4& v, u32 from) {
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
 }
 
+// 16 bytes of shared memory.
 __device__ __forceinline__ uint4 load_shared(u32 from) {
     uint4 v;
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
