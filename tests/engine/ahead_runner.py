@@ -25,6 +25,9 @@ class MemoryGraph:
         self._tables = [list(s.block_table) for s in batch.sequences]
         self._seeds, self._num_steps = [s.seed for s in batch.sequences], 0
 
+    def set_tables(self, tables: list[list[int]]) -> None:
+        self._tables = [list(table) for table in tables]
+
     def replay(self, most: int) -> int:
         """Several steps at once where so many are wanted."""
         count = SEVERAL if most >= SEVERAL else 1
@@ -56,7 +59,7 @@ class AheadRunner(MemoryRunner):
         pending = super().launch(batch)
         if not batch.is_decode:
             return pending
-        if course and course.continues(batch):
+        if course and course.goes_on(batch):
             self.num_continued += 1
         else:
             graph = cast("DecodeGraph", MemoryGraph(self, batch))

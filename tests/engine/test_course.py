@@ -26,11 +26,15 @@ class CountingGraph:
 
     def __init__(self, num_rows: int = 2) -> None:
         self.num_rows, self.num_steps = num_rows, 0
+        self.tables: list[list[int]] = []
         self.out = [[0] * num_rows for _ in range(NUM_PLACES)]
 
     def replay(self, most: int) -> int:
         self.num_steps += 1
         return 1
+
+    def set_tables(self, tables: list[list[int]]) -> None:
+        self.tables = [list(table) for table in tables]
 
 
 def decoding(start: int, length: int, num_blocks: int, max_tokens: int = 40) -> Sequence:
@@ -85,6 +89,30 @@ def test_the_same_rows_go_on_until_their_blocks_end(pair: list[Sequence]) -> Non
     assert not course.continues(batch_of(*pair))
     pair[1].block_table.append(30)
     assert not course.continues(batch_of(*pair))  # the graph does not know that one
+
+
+def test_blocks_that_come_in_time_are_told_to_the_graph(pair: list[Sequence]) -> None:
+    course, graph = course_of(batch_of(*pair))
+    course.order = [1, 0]
+    look(course, pair)
+    assert course.goes_on(batch_of(*pair))
+    assert not graph.tables
+    pair[1].block_table.append(30)
+    assert course.goes_on(batch_of(*pair))
+    assert graph.tables == [[10, 11, 12, 13, 30], [0, 1, 2, 3]]
+    assert course.room == 11
+    for _ in range(4):
+        look(course, pair)
+    assert not course.goes_on(batch_of(*pair))
+
+
+def test_the_graph_is_not_told_of_blocks_in_place_of_others(pair: list[Sequence]) -> None:
+    course, graph = course_of(batch_of(*pair))
+    look(course, pair)
+    pair[0].block_table[1:2] = [50]
+    pair[0].block_table.append(51)
+    assert not course.goes_on(batch_of(*pair))
+    assert not graph.tables
 
 
 def test_other_rows_places_and_blocks_are_another_course(pair: list[Sequence]) -> None:
@@ -165,8 +193,9 @@ def test_replies_are_the_same_however_far_the_device_is_ahead(
         assert stage.outcomes[str(number)].token_ids == list(range(first, first + max_tokens))
 
 
-def test_most_looks_of_a_long_reply_find_their_first_steps_done() -> None:
-    stage = Stage(block_size=64, num_decode_steps=4, most_ahead=2)
+@pytest.mark.parametrize("block_size", [8, 16, 64])
+def test_most_looks_of_a_long_reply_find_their_first_steps_done(block_size: int) -> None:
+    stage = Stage(block_size=block_size, num_decode_steps=4, most_ahead=2)
     stage.add("a", prompt(1, 3), 100)
     stage.run()
     assert isinstance(stage.runner, AheadRunner)

@@ -21,7 +21,7 @@ class Course:
 
     Of its steps since then, the host has asked for `num_asked`, after which it knows the ids `newest`, and `num_queued`
     are in the device's queue. Up to `room` steps have blocks, context and places for their ids; up to `num_wanted` no
-    row surely ends. `tables` are the sequences' own lists, `blocks` what they held.
+    row surely ends. `tables` are the sequences' own lists, `blocks` what the graph knows of them.
     """
 
     graph: "DecodeGraph"
@@ -30,7 +30,8 @@ class Course:
     tables: list[list[int]]
     blocks: list[list[int]]
     context_lens: list[int]
-    room: int
+    block_size: int
+    max_model_len: int
     num_wanted: int
     newest: list[int] = field(default_factory=list)
     num_asked: int = 0
@@ -40,12 +41,32 @@ class Course:
     def of(cls, graph: "DecodeGraph", order: list[int], batch: Batch, block_size: int, max_model_len: int) -> "Course":
         """At the first step of a batch of decoding rows."""
         sequences, tables = list(batch.sequences), [s.block_table for s in batch.sequences]
-        covered = [min(len(table) * block_size, max_model_len) for table in tables]
-        room = min(end - length + 1 for end, length in zip(covered, batch.context_lens, strict=True))
-        num_places = len(graph.out) if len(order) == graph.num_rows else len(graph.out) // 2  # idle rows read, too
         num_wanted = min(s.most - len(s.token_ids) for s in sequences)
         blocks, lengths = [list(table) for table in tables], list(batch.context_lens)
-        return cls(graph, order, sequences, tables, blocks, lengths, min(room, num_places), num_wanted)
+        return cls(graph, order, sequences, tables, blocks, lengths, block_size, max_model_len, num_wanted)
+
+    @property
+    def room(self) -> int:
+        graph, covered = self.graph, [min(len(known) * self.block_size, self.max_model_len) for known in self.blocks]
+        num_places = len(graph.out) if len(self.order) == graph.num_rows else len(graph.out) // 2  # idle rows read, too
+        return min(num_places, *(end - length + 1 for end, length in zip(covered, self.context_lens, strict=True)))
+
+    def goes_on(self, batch: Batch) -> bool:
+        """As `continues`, for rows that may have been given blocks behind those that the graph knows: it is told."""
+        has_grown = self._learn_blocks()
+        if not self.continues(batch):
+            return False
+        if has_grown:
+            self.graph.set_tables([self.tables[row] for row in self.order])
+        return True
+
+    def _learn_blocks(self) -> bool:
+        pairs = list(zip(self.tables, self.blocks, strict=True))
+        has_grown = any(len(table) > len(known) for table, known in pairs)
+        if not has_grown or any(table[: len(known)] != known for table, known in pairs):
+            return False
+        self.blocks = [list(table) for table in self.tables]
+        return True
 
     def continues(self, batch: Batch) -> bool:
         """Whether a batch of decoding rows asks for the next steps of these, over the blocks that the graph knows."""

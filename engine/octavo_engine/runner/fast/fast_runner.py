@@ -151,7 +151,7 @@ class FastRunner:
         return self._draw(logits, sampling) if sampling and is_plain(sampling) else self._sample_later(logits, sampling)
 
     def _launch_decode(self, batch: Batch, num_rows: int, course: Course | None) -> PendingStep:
-        if course is None or not course.continues(batch):
+        if course is None or not course.goes_on(batch):
             course = self._set_out(batch, num_rows)
         asked = course.ask(batch.num_steps)
         course.queue(course.num_asked)

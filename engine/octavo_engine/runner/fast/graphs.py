@@ -11,8 +11,9 @@ from octavo_engine.runner.fast.shared import SharedRows, attend_shared
 from octavo_engine.runner.fast.step import FusedStep
 from octavo_engine.runner.fast.weights import FastWeights
 from octavo_engine.runner.filters import RowParams, draw
-from octavo_engine.runner.flash import Rows, attend_paged
+from octavo_engine.runner.flash import Rows, attend_paged, padded
 from octavo_engine.runner.kv_cache import KVCache
+from octavo_engine.runner.transfer import pinned
 
 NUM_LOOKS = 4
 """Of the longest ones, that a graph has room for before it is filled again."""
@@ -55,6 +56,12 @@ class DecodeGraph:
         self._advance = Advance(num_rows, len(w.head), device)
         self._one = memory.capture(self._run)
         self._several = memory.capture(self._run_several) if self.is_fused else None
+
+    def set_tables(self, tables: list[list[int]]) -> None:
+        """Behind all steps in the device's queue, let the first rows go on over these."""
+        values = [block for table in tables for block in padded(table, self.width)]
+        filled = pinned(values, self._tables.device).view(len(tables), self.width)
+        self._tables[: len(tables)].copy_(filled, non_blocking=True)
 
     def warm_up(self) -> None:
         """Take steps of idle rows: the first replay of a CUDA graph takes the longest."""
