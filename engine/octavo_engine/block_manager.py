@@ -89,10 +89,11 @@ class BlockManager:
             return []
         return self._writable(sequence, sequence.num_computed)
 
-    def can_extend(self, sequences: Iterable[Sequence], num_tokens: int) -> bool:
-        """Whether all these decoding sequences can have slots for `num_tokens` more tokens at once."""
+    def can_extend(self, sequences: Iterable[Sequence], num_tokens: int, num_spare: int = 0) -> bool:
+        """Whether all these decoding sequences can have slots for `num_tokens` more tokens at once, so that `num_spare`
+        blocks are left."""
         needed = sum(self._num_missing(sequence, num_tokens) for sequence in sequences)
-        return needed <= self.pool.num_available
+        return needed + num_spare <= self.pool.num_available
 
     def extend(self, sequence: Sequence, num_tokens: int) -> None:
         """Append the blocks of a sequence's next `num_tokens` tokens; `grow` made the first slot writable."""

@@ -12,6 +12,8 @@ FEW_ROWS = 4
 """Up to so many rows a step is short, and all of `num_decode_steps` are taken at once; half of them with more rows."""
 MOST_ROWS_AHEAD = 8
 """With so many a device may be ahead of the host."""
+SPARE_SHARE = 4
+"""Rows get blocks early while a quarter of the pool is left for those who need theirs now."""
 LOOK_STEPS = 0.05
 """What a look of the host takes, in steps of a large model with many rows: 1.5 of 30 ms; of small ones it is more."""
 
@@ -63,16 +65,16 @@ def add_steps(batch: Batch, num_decode_steps: int, max_model_len: int, manager: 
         for sequence in batch.sequences:
             manager.extend(sequence, steps)
         batch.num_steps = steps
-        if len(batch.sequences) <= MOST_ROWS_AHEAD:
-            add_blocks_ahead(batch, manager)
 
 
 def add_blocks_ahead(batch: Batch, manager: BlockManager) -> None:
-    """Give rows the blocks of the next look now, where there are some: a device that is ahead of the host need not wait
+    """Give rows the blocks of the next look now, where there are many: a device that is ahead of the host need not wait
     for them."""
+    if batch.num_steps == 1 or len(batch.sequences) > MOST_ROWS_AHEAD:
+        return
     for sequence in batch.sequences:
-        num_tokens = min(2 * batch.num_steps, sequence.most - sequence.num_computed)
-        if manager.can_extend([sequence], num_tokens):
+        num_tokens = min(2 * batch.num_steps, sequence.most - 1 - sequence.num_computed)  # the last one has no KV
+        if manager.can_extend([sequence], num_tokens, manager.pool.num_blocks // SPARE_SHARE):
             manager.extend(sequence, num_tokens)
 
 

@@ -10,7 +10,7 @@ from octavo_engine.block_manager import BlockManager
 from octavo_engine.checks import check_length
 from octavo_engine.config import DEFAULT_BATCHED_TOKENS, EngineConfig
 from octavo_engine.disk_tier import DiskTier
-from octavo_engine.plan import Plan, add_decodes, add_prefills, add_steps
+from octavo_engine.plan import Plan, add_blocks_ahead, add_decodes, add_prefills, add_steps
 from octavo_engine.prefix_index import Match
 from octavo_engine.sequence import Sequence, SequenceState
 from octavo_engine.step_limits import StepLimits
@@ -94,6 +94,7 @@ class Scheduler:
         self._admit(plan, prefills)
         add_prefills(plan.batch, prefills, self._limits.num_tokens)
         add_steps(plan.batch, self.num_decode_steps, self.max_model_len, self.manager)
+        add_blocks_ahead(plan.batch, self.manager)
         self._in_flight = plan.batch
         return plan
 

@@ -72,3 +72,32 @@ def test_a_row_whose_ids_the_host_has_a_say_in_is_looked_at_each_step() -> None:
     stage.add("b", [10], 4)
     stage.run()
     assert looks(stage) == [(2, 1)] * 3
+
+
+def tables_while_running(stage: Stage, num_steps: int) -> list[int]:
+    """Blocks of each running request after so many steps of the engine."""
+    for _ in range(num_steps):
+        stage.step()
+    return [len(sequence.block_table) for sequence in stage.scheduler.running]
+
+
+@pytest.mark.parametrize(("num_rows", "num_blocks", "expected"), [(1, 100, 2), (8, 100, 2), (9, 100, 1), (3, 4, 1)])
+def test_few_rows_get_the_blocks_of_the_next_look_early_where_many_are_left(
+    num_rows: int, num_blocks: int, expected: int
+) -> None:
+    """Rows of 3 tokens, in blocks of 8, of which a look of 4 steps (2 for many rows) fills no more than one."""
+    stage = Stage(
+        num_blocks=num_blocks, block_size=8, num_decode_steps=4 if num_rows < 5 else 8, max_num_seqs=9,
+        max_num_batched_tokens=100,
+    )  # fmt: skip
+    for number in range(num_rows):
+        stage.add(str(number), prompt(100 * number + 1, 3), 20)
+    assert tables_while_running(stage, 2) == [expected] * num_rows
+
+
+def test_nobody_gets_a_block_for_a_last_token_whose_keys_nobody_needs() -> None:
+    stage = Stage(num_blocks=100, block_size=8, num_decode_steps=8)
+    stage.add("a", prompt(1, 3), 6)
+    assert tables_while_running(stage, 2) == [1]
+    stage.run()
+    assert stage.outcomes["a"].token_ids == [4, 5, 6, 7, 8, 9]

@@ -68,6 +68,7 @@ class DecodeGraph:
         self._one.replay()
         if self._several is not None:
             self._several.replay()
+            self.set_tables(self._tables.tolist())
 
     def replay(self, most: int) -> int:
         """Put steps into the device's queue, 1 to `most`; returns how many."""
