@@ -90,8 +90,7 @@ class BlockManager:
         return self._writable(sequence, sequence.num_computed)
 
     def can_extend(self, sequences: Iterable[Sequence], num_tokens: int, num_spare: int = 0) -> bool:
-        """Whether all these decoding sequences can have slots for `num_tokens` more tokens at once, so that `num_spare`
-        blocks are left."""
+        """Whether these decoding sequences can all have slots for `num_tokens` more, with `num_spare` blocks left."""
         needed = sum(self._num_missing(sequence, num_tokens) for sequence in sequences)
         return needed + num_spare <= self.pool.num_available
 

@@ -12,7 +12,7 @@ FEW_ROWS = 4
 """Up to so many rows a step is short, and all of `num_decode_steps` are taken at once; half of them with more rows."""
 MOST_ROWS_AHEAD = 8
 """With so many a device may be ahead of the host."""
-SPARE_SHARE = 4
+EARLY_SHARE = 4
 """Rows get blocks early while a quarter of the pool is left for those who need theirs now."""
 LOOK_STEPS = 0.05
 """What a look of the host takes, in steps of a large model with many rows: 1.5 of 30 ms; of small ones it is more."""
@@ -74,7 +74,7 @@ def add_blocks_ahead(batch: Batch, manager: BlockManager) -> None:
         return
     for sequence in batch.sequences:
         num_tokens = min(2 * batch.num_steps, sequence.most - 1 - sequence.num_computed)  # the last one has no KV
-        if manager.can_extend([sequence], num_tokens, manager.pool.num_blocks // SPARE_SHARE):
+        if manager.can_extend([sequence], num_tokens, manager.pool.num_blocks // EARLY_SHARE):
             manager.extend(sequence, num_tokens)
 
 

@@ -85,7 +85,7 @@ def tables_while_running(stage: Stage, num_steps: int) -> list[int]:
 def test_few_rows_get_the_blocks_of_the_next_look_early_where_many_are_left(
     num_rows: int, num_blocks: int, expected: int
 ) -> None:
-    """Rows of 3 tokens, in blocks of 8, of which a look of 4 steps (2 for many rows) fills no more than one."""
+    """Rows of 3 tokens, in blocks of 8, of which a look of 4 steps fills no more than one."""
     stage = Stage(
         num_blocks=num_blocks, block_size=8, num_decode_steps=4 if num_rows < 5 else 8, max_num_seqs=9,
         max_num_batched_tokens=100,

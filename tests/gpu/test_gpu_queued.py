@@ -9,7 +9,7 @@ from octavo_engine.runner.fast.step import FusedStep, StepKernels
 from octavo_engine.runner.kv_cache import KVCache, KVShape
 
 PAGE, LAYERS, VOCABULARY, NUM_STEPS = 256, 2, 512, 3
-LARGEST_ERROR, TYPICAL_ERROR = 0.03, 0.005
+LARGEST_ERROR, TYPICAL_ERROR = 0.02, 0.005
 """Of logits and of what is in the cache, there relative where it is large: of the largest of some 100,000 numbers, and
 the root mean square. On the CPU the emulated kernel has 0.013 and 0.0035 with these models, most of it because weights
 of shared tokens are rounded to bfloat16."""
@@ -52,8 +52,8 @@ def test_rows_give_what_torch_gives(heads: int, kv_heads: int, dim: int, case: s
         expected = reference_step(w, theirs, *given[:3])
         of_logits = step(*given) - expected
         of_cache = (ours.data.float() - theirs.data.float()) / (1 + theirs.data.float().abs())
-        written = of_cache[of_cache != 0]  # most of the cache is as it was
+        different = of_cache[of_cache != 0]  # most of the cache is as it was
         assert float(of_logits.abs().max()) <= LARGEST_ERROR
         assert float(of_logits.square().mean().sqrt()) <= TYPICAL_ERROR
         assert float(of_cache.abs().max()) <= LARGEST_ERROR
-        assert float(written.square().mean().sqrt()) <= TYPICAL_ERROR
+        assert float(different.square().sum()) <= TYPICAL_ERROR**2 * len(different)

@@ -28,8 +28,8 @@ __device__ __forceinline__ Merged merge_new(const Merged& cached, const Head& he
 }
 
 // What a row's other units left for a head, some of them at once: a tagged number for each dimension, then the highest
-// score and the weight, which the lanes look up for a unit each. `partial` is of this head in the first. Where there are
-// fewer units than loads, the last one is looked up again and counts nothing.
+// score and the weight, which the lanes look up for a unit each. `partial` is of this head in the first. Where there
+// are fewer units than loads, the last one is looked up again and counts nothing.
 struct OtherUnits {
     static constexpr int AT_ONCE = within(1, EQUAL_SPLITS > 1 ? EQUAL_SPLITS - 1 : PARTS - 1, 8);
     Tagged<2> scores{};
@@ -144,7 +144,7 @@ __device__ __forceinline__ void attend(
             const int i = threadIdx.x % TEAM_THREADS, h = min(i / DIM, GROUP - 1);
             if (at.merges()) others.ask(Place::partial(p, at.row, at.kv_head, h), at.num_others, i % DIM);
         });
-        if (IS_QUEUED && chunks.taken == chunks.own) chunks.pass_others();
+        if (IS_QUEUED && chunks.taken == chunks.own) chunks.pass_others();  // whom this team may have to wait for
         spent(C_CACHED);
         own.merge_lanes();
         if (first) sync_team();  // the sums of the heads before are used

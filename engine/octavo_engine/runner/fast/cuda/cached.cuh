@@ -1,9 +1,10 @@
-// The way of cached keys and values where a block has two teams, and heads of few queries: through the queue, between the
-// weights of QKV and those of attention's output. So memory is busy while attention waits for its queries, and again as soon as it ends.
+// The way of cached keys and values where a block has two teams, and heads of few queries: through the queue, between
+// the weights of QKV and those of attention's output. So memory is busy while attention waits for its queries, and
+// again as soon as it ends.
 //
 // A stage holds the keys of one chunk of a unit and behind them its values. Chunks of leads come first, since no team
-// waits for another before it has left what it found in its leads; and as long as both teams have some, they take turns.
-// Each warp takes the stages that are its own and passes all others.
+// waits for another before it has left what it found in its leads; and as long as both teams have some, they take
+// turns. Each warp takes the stages that are its own and passes all others.
 
 constexpr int CHUNK_BYTES = CHUNK * DIM * 2;
 constexpr int BOXES = CHUNK / BOX;  // copies of BOX tokens that bring keys, as many as bring values

@@ -1,16 +1,16 @@
 // What all parts of the decode step share: constants of the model and small helpers.
 //
 // The compiler is given ROWS (1, 2, 4 or 8), COPIES (of what blocks hand each other, see exchange.cuh), PROGRAMS
-// (thread blocks, one for each multiprocessor), BOX (tokens that a copy of the cache brings), DEPTH (stages of the queue of weights), SUMS_BYTES (of shared memory
-// behind it), STATIC_BYTES (most of the rest), HIDDEN, INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM,
-// HAS_BIAS and PROFILE. Weights are bfloat16.
+// (thread blocks, one for each multiprocessor), DEPTH (stages of the queue of weights), SUMS_BYTES (of shared memory
+// behind it), STATIC_BYTES (most of the rest), BOX (tokens that one copy brings from the cache), HIDDEN, INTER, VOCAB,
+// LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM, HAS_BIAS and PROFILE. Weights are bfloat16.
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;  // that work
 constexpr int FEEDERS = 4;  // more warps, of which the first brings weights, and cached keys and values
 constexpr int MAX_ROWS = 8;
 constexpr int QKV = (HEADS + 2 * KV_HEADS) * DIM, WIDTH = HEADS * DIM, GROUP = HEADS / KV_HEADS;
 
-struct Params {  // 8 bytes a field, filled by FusedStep in Python in this order
+struct Params {  // 8 bytes a field but the last, filled by FusedStep in Python in this order
     const int* ids;
     const int* positions;
     const int* tables;

@@ -71,8 +71,8 @@ struct Queue {
         }
     }
 
-    // Until the next stage is empty; a whole warp's work. More is not asked of memory at a time than it needs to be busy:
-    // the numbers that blocks wait for would stand behind all of it.
+    // Until the next stage is empty; a whole warp's work. More is not asked of memory at a time than it needs to be
+    // busy: the numbers that blocks wait for would stand behind all of it.
     __device__ __forceinline__ void wait_for_room() {
         watch.begin();
         wait_for_barrier(empty + 8 * slot, parity ^ 1);
