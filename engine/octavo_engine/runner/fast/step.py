@@ -158,7 +158,8 @@ def empty_vectors(w: FastWeights, num_rows: int) -> torch.Tensor:
 
     def vector(size: int) -> torch.Tensor:
         columns = torch.arange(-(-size // 32) * 32).view(-1, 4, 4, 2).transpose(1, 2)  # in the order of place_of
-        return torch.where(columns.reshape(-1) < size, -1, 0).to(torch.int16).repeat(num_rows)
+        of_row = torch.where(columns.reshape(-1, 1, 32) < size, -1, 0).to(torch.int16)
+        return of_row.expand(-1, num_rows, 32).reshape(-1)
 
     stream, attended = vector(w.hidden), vector(w.num_heads * w.head_dim)
     layer = torch.cat([stream, attended, stream, vector(w.intermediate)]).to(w.qkv.device)

@@ -28,9 +28,9 @@ constexpr int begin_of(int vector) {
     return vector == V_STREAM ? 0 : begin_of(vector - 1) + ROWS * padded_of(vector - 1);
 }
 
-// Within 32 columns, those that one thread of a product wants lie side by side: see Inputs.
-__device__ __forceinline__ int place_of(int column) {
-    return column & ~31 | (column & 6) << 2 | (column & 24) >> 2 | column & 1;
+// 32 columns of all rows lie side by side, and within them those that one thread of a product wants: see Inputs.
+__device__ __forceinline__ int place_of(int row, int column) {
+    return (column & ~31) * ROWS + row * 32 + ((column & 6) << 2 | (column & 24) >> 2 | column & 1);
 }
 
 struct Vectors {
@@ -48,7 +48,7 @@ struct Vectors {
     // Where `put` wants a column.
     template <int VECTOR>
     static __device__ __forceinline__ int place(int layer, int row, int column) {
-        return layer * (LAYER_SIZE * ROWS) + begin_of(VECTOR) + row * padded_of(VECTOR) + place_of(column);
+        return layer * (LAYER_SIZE * ROWS) + begin_of(VECTOR) + place_of(row, column);
     }
 
     // Two neighbouring columns, of which the first is even.

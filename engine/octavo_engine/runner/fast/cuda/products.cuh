@@ -37,7 +37,7 @@ struct Inputs {
 
     static __device__ __forceinline__ const u16* from(const u16* x, int step) {
         const int half = IS_NARROW ? threadIdx.x % 32 / 16 * 4 : 0;
-        return x + row() * round_up(K, 32) + column(step, 0) + threadIdx.x % 4 * 8 + half;
+        return x + column(step, 0) * ROWS + row() * 32 + threadIdx.x % 4 * 8 + half;
     }
 
     __device__ __forceinline__ void ask(const u16* x, int step, bool is_used) {
@@ -46,7 +46,7 @@ struct Inputs {
         for (int i = 0; i < PIECES; i++) {
 #pragma unroll
             for (int j = 0; j < WORDS; j++) words[i][j] = 0;
-            if (is_used && row() < ROWS && (K % SEGMENT == 0 || column(step, i) < K)) look(words[i], from + 32 * i);
+            if (is_used && row() < ROWS && (K % SEGMENT == 0 || column(step, i) < K)) look(words[i], from + 32 * ROWS * i);
         }
     }
 
@@ -72,7 +72,7 @@ struct Inputs {
         while (are_missing()) {
 #pragma unroll
             for (int i = 0; i < PIECES; i++)
-                if (is_missing(words[i])) look(words[i], from + 32 * i);
+                if (is_missing(words[i])) look(words[i], from + 32 * ROWS * i);
         }
         __syncwarp();
     }
