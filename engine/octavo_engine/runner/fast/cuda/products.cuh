@@ -46,7 +46,8 @@ struct Inputs {
         for (int i = 0; i < PIECES; i++) {
 #pragma unroll
             for (int j = 0; j < WORDS; j++) words[i][j] = 0;
-            if (is_used && row() < ROWS && (K % SEGMENT == 0 || column(step, i) < K)) look(words[i], from + 32 * ROWS * i);
+            if (is_used && row() < ROWS && (K % SEGMENT == 0 || column(step, i) < K))
+                look(words[i], from + 32 * ROWS * i);
         }
     }
 

@@ -10,7 +10,7 @@
 constexpr int SEGMENT = 1024;
 constexpr int PITCH = 2 * SEGMENT + 16;  // bytes from row to row, so that eight rows of 16 bytes lie in all banks
 constexpr int STAGE = 8 * PITCH;
-constexpr int ROUND = ROWS <= 4 ? 6 : 12;  // most stages of the same columns that a block works on at once
+constexpr int ROUND = ROWS <= 4 ? 6 : 24;  // most stages of the same columns that a block works on at once
 
 constexpr int columns_of(int phase) { return phase == P_OUT ? WIDTH : phase == P_DOWN ? INTER : HIDDEN; }
 constexpr int outputs_of(int phase) {
