@@ -83,16 +83,21 @@ def test_one_source_holds_all_assembly() -> None:
     assert [file.name for file in files if "asm" in file.read_text().replace("assembly", "")] == ["ptx.cuh"]
 
 
-def test_places_of_vectors_are_empty_but_for_what_lies_past_the_end() -> None:
-    """Of 16 columns in 32, each thread's 8 numbers are four real ones and four that nobody writes."""
-    w = weights(num_heads=1, head_dim=64)
-    one = [-1, -1, -1, -1, 0, 0, 0, 0] * 4
-    vectors = step.empty_vectors(w, 2).view(2, -1)
-    assert vectors[0].tolist() == (one * 2 + [-1] * 128 + one * 2 + one * 2) + one * 2
-    assert torch.equal(vectors[0], vectors[1])
-
-
 @pytest.mark.parametrize("num_rows", step.NUM_ROWS)
-def test_all_copies_of_vectors_fit(num_rows: int) -> None:
-    w, copies = weights(num_heads=1, head_dim=64), step.num_copies(num_rows)
-    assert len(step.empty_vectors(w, num_rows)) == 2 * copies * num_rows * (32 + 64 + 32 + 32 + 32)
+def test_a_line_of_vectors_is_of_all_rows_and_one_threads_numbers_lie_together(num_rows: int) -> None:
+    places = step.places(torch.arange(128), num_rows)
+    assert sorted(places.flatten().tolist()) == list(range(128 * num_rows))
+    lines = places // 64
+    assert torch.equal(lines, lines[:1].expand_as(lines))
+    assert torch.equal(places[:, 1::2], places[:, ::2] + 1)  # so that two columns are one word
+
+
+@pytest.mark.parametrize(("num_rows", "padded"), [(1, 64), (2, 64), (4, 64), (8, 32)])
+def test_places_of_vectors_are_empty_but_for_what_lies_past_the_end(num_rows: int, padded: int) -> None:
+    """Of the columns that are looked up together, this model's vectors have the first 16, and all where heads meet."""
+    w = weights(num_heads=1, head_dim=64)
+    one = torch.zeros(padded * num_rows, dtype=torch.int16)
+    one[step.places(torch.arange(16), num_rows).flatten()] = -1
+    vectors = step.empty_vectors(w, num_rows).view(2, -1)
+    assert vectors[0].tolist() == torch.cat([one, -torch.ones(64 * num_rows), one, one, one]).tolist()
+    assert torch.equal(vectors[0], vectors[1])

@@ -46,11 +46,6 @@ def why_not_fused(w: FastWeights) -> str:
     return why_not_own(w, MAX_GROUP)
 
 
-def num_copies(num_rows: int) -> int:
-    """Of what blocks hand each other: so many times fewer of them ask one part of L2 for a number."""
-    return 4 if num_rows == 1 else 1
-
-
 class StepKernels:
     """The kernels for one model on its device, for each of `counts` of rows; with `profile` they fill FusedStep.clocks.
 
@@ -76,7 +71,7 @@ class StepKernels:
 
         def compiled(rows: int) -> CudaModule:
             torch.cuda.set_device(w.qkv.device)  # each thread has its own
-            of_rows = {"ROWS": rows, "COPIES": num_copies(rows), "DEPTH": depths[rows]}
+            of_rows = {"ROWS": rows, "DEPTH": depths[rows]}
             return CudaModule(FILES, defines | of_rows | {"SUMS_BYTES": layouts[rows].sums_bytes})
 
         with ThreadPoolExecutor() as pool:
@@ -153,15 +148,28 @@ class FusedStep:
 def empty_vectors(w: FastWeights, num_rows: int) -> torch.Tensor:
     """Where blocks hand each other the inputs of products, int16: two sets, see exchange.cuh.
 
-    Places that are to be written hold -1; of the last 32 columns of a vector, those past its end hold zero.
+    Places that are to be written hold -1; those of columns past a vector's end, which are looked up too, hold zero.
     """
 
     def vector(size: int) -> torch.Tensor:
-        columns = torch.arange(-(-size // 32) * 32).view(-1, 4, 4, 2).transpose(1, 2)  # in the order of place_of
-        of_row = torch.where(columns.reshape(-1, 1, 32) < size, -1, 0).to(torch.int16)
-        return of_row.expand(-1, num_rows, 32).reshape(-1)
+        run = 64 if num_rows <= 4 else 32
+        empty = torch.zeros(-(-size // run) * run * num_rows, dtype=torch.int16)
+        empty[places(torch.arange(size), num_rows).flatten()] = -1
+        return empty.to(w.qkv.device)
 
     stream, attended = vector(w.hidden), vector(w.num_heads * w.head_dim)
-    layer = torch.cat([stream, attended, stream, vector(w.intermediate)]).to(w.qkv.device)
-    copy = torch.cat([layer.repeat(w.num_layers), stream.to(w.qkv.device)])
-    return copy.repeat(2 * num_copies(num_rows))
+    layer = torch.cat([stream, attended, stream, vector(w.intermediate)])
+    return torch.cat([layer.repeat(w.num_layers), stream]).repeat(2)
+
+
+def places(columns: torch.Tensor, num_rows: int) -> torch.Tensor:
+    """Of columns, (columns,), in a vector: (rows, columns); as place_of in exchange.cuh."""
+    is_narrow = num_rows <= 4
+    sharers = 8 if is_narrow else 4
+    numbers = 64 // (num_rows * sharers)  # of a look
+    pair, half = columns % 8 // 2, columns % 32 // 16
+    sharer, high = (2 * pair + half, columns % 64 // 32) if is_narrow else (pair, half)
+    number = columns % 2 + columns % 16 // 8 * 2 + high * 4
+    look = columns // (8 * sharers) * (8 // numbers) + number // numbers
+    rows = torch.arange(num_rows)[:, None]
+    return ((look * num_rows + rows) * sharers + sharer) * numbers + number % numbers

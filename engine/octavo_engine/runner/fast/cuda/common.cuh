@@ -1,9 +1,9 @@
 // What all parts of the decode step share: constants of the model and small helpers.
 //
-// The compiler is given ROWS (1, 2, 4 or 8), COPIES (of what blocks hand each other, see exchange.cuh), PROGRAMS
-// (thread blocks, one for each multiprocessor), DEPTH (stages of the queue of weights), SUMS_BYTES (of shared memory
-// behind it), STATIC_BYTES (most of the rest), BOX (tokens that one copy brings from the cache), HIDDEN, INTER, VOCAB,
-// LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM, HAS_BIAS and PROFILE. Weights are bfloat16.
+// The compiler is given ROWS (1, 2, 4 or 8), PROGRAMS (thread blocks, one for each multiprocessor), DEPTH (stages of the
+// queue of weights), SUMS_BYTES (of shared memory behind it), STATIC_BYTES (most of the rest), BOX (tokens that one copy
+// brings from the cache), HIDDEN, INTER, VOCAB, LAYERS, HEADS, KV_HEADS, DIM, PAGE, HAS_HEAD_NORM, HAS_BIAS and PROFILE.
+// Weights are bfloat16.
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;  // that work
 constexpr int FEEDERS = 4;  // more warps, of which the first brings weights, and cached keys and values

@@ -3,8 +3,7 @@
 // A float comes with a tag of step and layer, 8 bytes at once; its reader waits for the tag. A vector of bfloat16, the
 // input of a matrix product, has a place for each layer, which holds EMPTY until it is written; its reader waits until
 // no word is EMPTY, which no sum is (a sum that is not a number is 0x7fff). There are two sets of these places. A step
-// uses one and empties the other, so that a place is emptied a whole launch before it is filled. A set holds COPIES of
-// each vector, for as many parts of the blocks to read.
+// uses one and empties the other, so that a place is emptied a whole launch before it is filled.
 //
 // Every block that waits in a phase writes something that the next phases wait for, so of those none overtakes another
 // by more than a phase, and a tagged place may be written anew in the next layer. A block without work in a phase
@@ -14,23 +13,36 @@ constexpr u32 EMPTY = ~0u;
 
 constexpr int round_up(int count, int unit) { return ceil_div(count, unit) * unit; }
 
-constexpr int PADDED_HIDDEN = round_up(HIDDEN, 32), PADDED_INTER = round_up(INTER, 32);
-constexpr int LAYER_SIZE = 2 * PADDED_HIDDEN + WIDTH + PADDED_INTER;  // of a row, in the order of Vector
-constexpr int COPY_SIZE = ROWS * (LAYERS * LAYER_SIZE + PADDED_HIDDEN), SET_SIZE = COPIES * COPY_SIZE;
-static_assert((u64)ROWS * COPIES * (LAYERS + 1) * LAYER_SIZE < 1u << 31, "places are ints");
+// A look of a warp is of one line, the same columns of all rows: all blocks ask for it, and the fewer requests, the
+// sooner the last has it. (As halves of lines they cost one row 30 of 540 us, as eight halves eight rows 200 of 4,068.)
+constexpr bool IS_NARROW = ROWS <= 4;
+constexpr int SHARERS = IS_NARROW ? 8 : 4;          // threads that share a row, see Inputs
+constexpr int RUN = 8 * SHARERS;                    // columns of which each has eight
+constexpr int WORDS = 128 / (4 * ROWS * SHARERS);   // that a look brings each
+constexpr int LOOK = 2 * WORDS * SHARERS;           // columns
+
+constexpr int PADDED_HIDDEN = round_up(HIDDEN, RUN), PADDED_INTER = round_up(INTER, RUN);
+constexpr int PADDED_WIDTH = round_up(WIDTH, RUN);
+constexpr int LAYER_SIZE = 2 * PADDED_HIDDEN + PADDED_WIDTH + PADDED_INTER;  // of a row, in the order of Vector
+constexpr int SET_SIZE = ROWS * (LAYERS * LAYER_SIZE + PADDED_HIDDEN);
+static_assert((u64)ROWS * (LAYERS + 1) * LAYER_SIZE < 1u << 31, "places are ints");
 
 enum Vector { V_STREAM, V_ATTENDED, V_MIDDLE, V_ACTIVE };  // V_STREAM of layer LAYERS is the input of the head
 
 constexpr int padded_of(int vector) {
-    return vector == V_ATTENDED ? WIDTH : vector == V_ACTIVE ? PADDED_INTER : PADDED_HIDDEN;
+    return vector == V_ATTENDED ? PADDED_WIDTH : vector == V_ACTIVE ? PADDED_INTER : PADDED_HIDDEN;
 }
 constexpr int begin_of(int vector) {
     return vector == V_STREAM ? 0 : begin_of(vector - 1) + ROWS * padded_of(vector - 1);
 }
 
-// 32 columns of all rows lie side by side, and within them those that one thread of a product wants: see Inputs.
-__device__ __forceinline__ int place_of(int row, int column) {
-    return (column & ~31) * ROWS + row * 32 + ((column & 6) << 2 | (column & 24) >> 2 | column & 1);
+// Of a column of a row. Its thread is that of one of four pairs in eight columns, and of few rows that of one half of
+// 32; the other bits tell which of the thread's numbers it is.
+__device__ __forceinline__ int place_of(int row, u32 column) {
+    const u32 pair = column % 8 / 2, half = column % 32 / 16, sharer = IS_NARROW ? 2 * pair + half : pair;
+    const u32 number = column % 2 + column % 16 / 8 * 2 + (IS_NARROW ? column % 64 / 32 : half) * 4;
+    const u32 look = column / RUN * (RUN / LOOK) + number / (2 * WORDS);
+    return ((look * ROWS + row) * SHARERS + sharer) * (2 * WORDS) + number % (2 * WORDS);
 }
 
 struct Vectors {
@@ -39,10 +51,10 @@ struct Vectors {
     __device__ __forceinline__ Vectors(const Params& p, u32 epoch)
         : now(p.vectors + (epoch & 1 ? SET_SIZE : 0)), next(p.vectors + (epoch & 1 ? 0 : SET_SIZE)) {}
 
-    // Where this block reads a vector, (ROWS, padded columns).
+    // A vector, (looks, ROWS, SHARERS, 2 WORDS).
     template <int VECTOR>
     __device__ __forceinline__ const u16* at(int layer) const {
-        return now + blockIdx.x % COPIES * COPY_SIZE + layer * (LAYER_SIZE * ROWS) + begin_of(VECTOR);
+        return now + layer * (LAYER_SIZE * ROWS) + begin_of(VECTOR);
     }
 
     // Where `put` wants a column.
@@ -53,10 +65,8 @@ struct Vectors {
 
     // Two neighbouring columns, of which the first is even.
     __device__ __forceinline__ void put(int place, u32 pair) const {
-#pragma unroll
-        for (int copy = 0; copy < COPIES; copy++) store(now + copy * COPY_SIZE + place, pair);
-#pragma unroll
-        for (int copy = 0; copy < COPIES; copy++) store(next + copy * COPY_SIZE + place, EMPTY);
+        store(now + place, pair);
+        store(next + place, EMPTY);
     }
 };
 

@@ -4,12 +4,11 @@
 // the matrix, and columns 4 to 7 are the same rows of inputs for those, so that two quarters of a product count.
 
 constexpr int UNIT = SEGMENT / WARPS;  // columns of a stage for each warp
-constexpr int PIECES = UNIT / 32;      // of inputs, WORDS each, that a thread holds of them
-constexpr bool IS_NARROW = ROWS <= 4;
-constexpr int WORDS = IS_NARROW ? 2 : 4;
+constexpr int PIECES = UNIT / 32;      // of weights, that are multiplied at once
+constexpr int LOOKS = UNIT / LOOK;     // for their inputs
 constexpr int TOGETHER = IS_NARROW ? 1 : 2;  // stages in one product
 constexpr int CHAINS = IS_NARROW ? 2 : 1;    // sums of one product, which do not wait for each other
-constexpr int MOST_AHEAD = 2;                // stages whose weights are in registers before their turn
+constexpr int MOST_AHEAD = 3;                // stages whose weights are in registers before their turn
 
 template <int PHASE>
 struct Shape {
@@ -22,12 +21,12 @@ struct Shape {
 };
 
 // This warp's inputs of one step. Four lanes share a row; the words of lane t are columns 2t, 2t + 8, 2t + 16 and
-// 2t + 24 of 32 with their neighbours, which exchange.cuh stores side by side. Of few rows, lanes 0 to 15 have the
-// first two words and lanes 16 to 31 the others.
+// 2t + 24 of 32 with their neighbours. Of few rows, lanes 0 to 15 have the first two words and lanes 16 to 31 the
+// others. Where they are says place_of in exchange.cuh.
 template <int PHASE>
 struct Inputs {
     static constexpr int K = columns_of(PHASE);
-    u32 words[PIECES][WORDS];
+    u32 words[LOOKS][WORDS];
 
     static __device__ __forceinline__ int column(int step, int chunk) {
         return (step * WARPS + (threadIdx.x >> 5)) * UNIT + 32 * chunk;
@@ -36,35 +35,38 @@ struct Inputs {
     static __device__ __forceinline__ int row() { return IS_NARROW ? threadIdx.x % 16 / 4 : threadIdx.x % 32 / 4; }
 
     static __device__ __forceinline__ const u16* from(const u16* x, int step) {
-        const int half = IS_NARROW ? threadIdx.x % 32 / 16 * 4 : 0;
-        return x + column(step, 0) * ROWS + row() * 32 + threadIdx.x % 4 * 8 + half;
+        const int lane = threadIdx.x & 31, sharer = IS_NARROW ? lane % 4 * 2 + lane / 16 : lane % 4;
+        return x + column(step, 0) * ROWS + (row() * SHARERS + sharer) * (2 * WORDS);
     }
 
     __device__ __forceinline__ void ask(const u16* x, int step, bool is_used) {
         const u16* const from = this->from(x, step);
 #pragma unroll
-        for (int i = 0; i < PIECES; i++) {
+        for (int i = 0; i < LOOKS; i++) {
 #pragma unroll
             for (int j = 0; j < WORDS; j++) words[i][j] = 0;
-            if (is_used && row() < ROWS && (K % SEGMENT == 0 || column(step, i) < K))
-                look(words[i], from + 32 * ROWS * i);
+            if (is_used && row() < ROWS && (K % SEGMENT == 0 || column(step, 0) + LOOK * i < round_up(K, RUN)))
+                look(words[i], from + LOOK * ROWS * i);
         }
     }
+
+    __device__ __forceinline__ u32 word(int i) const { return words[i / WORDS][i % WORDS]; }
 
     __device__ __forceinline__ bool are_missing() const {
         u32 largest = 0;
 #pragma unroll
-        for (int i = 0; i < PIECES * WORDS; i++) largest = max(largest, words[i / WORDS][i % WORDS]);
+        for (int i = 0; i < LOOKS * WORDS; i++) largest = max(largest, word(i));
         return largest == EMPTY;
     }
 
-    // Of many rows: until one word is there, as most others are then. Looking again and again for all takes too much of
-    // the way from L2. Past the last column there is nothing to wait for, and maybe no memory.
+    // Until one look finds all its words, as most others do then. Looking again and again for all takes too much of the
+    // way from L2. Past the last column there is nothing to wait for, and maybe no memory.
     static __device__ __forceinline__ void wait_for_first(const u16* x) {
         if (column(0, 0) >= K) return;
-        u32 words[WORDS];
-        do look(words, from(x, 0));
-        while (is_missing(words));
+        u32 words[WORDS]{};
+        do {
+            if (row() < ROWS) look(words, from(x, 0));
+        } while (is_missing(words));
         __syncwarp();
     }
 
@@ -72,8 +74,8 @@ struct Inputs {
         const u16* const from = this->from(x, step);
         while (are_missing()) {
 #pragma unroll
-            for (int i = 0; i < PIECES; i++)
-                if (is_missing(words[i])) look(words[i], from + 32 * ROWS * i);
+            for (int i = 0; i < LOOKS; i++)
+                if (is_missing(words[i])) look(words[i], from + LOOK * ROWS * i);
         }
         __syncwarp();
     }
@@ -106,7 +108,7 @@ __device__ __forceinline__ void multiply_stage(
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
         cut<PHASE>(a[i], in.column(step, i));
-        multiply(sums[i % CHAINS], a[i], in.words[i][0], in.words[i][1]);
+        multiply(sums[i % CHAINS], a[i], in.word(2 * i), in.word(2 * i + 1));
     }
 }
 
@@ -120,8 +122,8 @@ __device__ __forceinline__ void multiply_stages(
     for (int i = 0; i < PIECES; i++) {
         cut<PHASE>(a[i], in.column(step, i));
         cut<PHASE>(b[i], in.column(step, i));
-        multiply(sums, uint4{a[i].x, b[i].x, a[i].z, b[i].z}, in.words[i][0], in.words[i][1]);
-        multiply(sums, uint4{a[i].y, b[i].y, a[i].w, b[i].w}, in.words[i][WORDS - 2], in.words[i][WORDS - 1]);
+        multiply(sums, uint4{a[i].x, b[i].x, a[i].z, b[i].z}, in.word(4 * i), in.word(4 * i + 1));
+        multiply(sums, uint4{a[i].y, b[i].y, a[i].w, b[i].w}, in.word(4 * i + 2), in.word(4 * i + 3));
     }
 }
 
@@ -170,7 +172,7 @@ __device__ __forceinline__ void multiply_round(
     };
 #pragma unroll
     for (int i = 1; i < S::AHEAD; i++) take(i);
-    if (ROWS == 8 && round == 0) {
+    if (round == 0) {
         Inputs<PHASE>::wait_for_first(x);
         ask_first(inputs, x);
     }

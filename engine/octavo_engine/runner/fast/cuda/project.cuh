@@ -84,7 +84,6 @@ __device__ __forceinline__ void project(
 ) {
     using S = Shape<PHASE>;
     Inputs<PHASE> inputs[S::HELD]{};
-    if (ROWS < 8) ask_first(inputs, x);
 #pragma unroll 1
     for (int round = 0; round < S::ROUNDS; round++) {
         float sums[S::PRODUCTS][CHAINS][4] = {};

@@ -45,6 +45,10 @@ __device__ __forceinline__ void look(u32 (&v)[2], const u16* from) {
                  : "=r"(v[0]), "=r"(v[1]) : "l"(from) : "memory");
 }
 
+__device__ __forceinline__ void look(u32 (&v)[1], const u16* from) {
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v[0]) : "l"(from) : "memory");
+}
+
 __device__ __forceinline__ u64 look(const u64* from) {
     u64 value;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
