@@ -37,7 +37,7 @@ class EmulatedModule:
     It runs a `program` of tests/engine/emulated.
     """
 
-    def __init__(self, program: str, folder: Path, defines: Mapping[str, int], files: Sequence[Path]) -> None:
+    def __init__(self, program: str, folder: Path, defines: Mapping[str, int | str], files: Sequence[Path]) -> None:
         self.name, self.file = program, folder / program
         self.memory: list[torch.Tensor] = []
         self.seed = 0
@@ -87,17 +87,18 @@ def emulated_map(tensor: torch.Tensor, num_runs: int) -> bytes:
 class EmulatedStep:
     """FusedStep and StepKernels over the emulator: a device of `num_programs` multiprocessors.
 
-    Shared memory has room for `depth` stages of weights.
+    Shared memory has room for `depth` stages of weights. What `must` says of the sources' constants is asserted.
     """
 
     def __init__(
-        self, w: FastWeights, cache: KVCache, num_rows: int, num_programs: int, depth: int, folder: Path, profile: bool
-    ) -> None:
+        self, w: FastWeights, cache: KVCache, num_rows: int, num_programs: int, depth: int, folder: Path, profile: bool,
+        must: str = "true",
+    ) -> None:  # fmt: skip
         with pytest.MonkeyPatch.context() as patch:
             modules: list[EmulatedModule] = []
 
             def compiled(files: Sequence[Path], defines: Mapping[str, int]) -> EmulatedModule:
-                modules.append(EmulatedModule("decode_step", folder, defines, files))
+                modules.append(EmulatedModule("decode_step", folder, {**defines, "MUST": must}, files))
                 return modules[-1]
 
             sums_bytes = StepLayout.of(w, num_rows, num_programs).sums_bytes

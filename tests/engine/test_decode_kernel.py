@@ -34,6 +34,7 @@ class Case:
     profile: bool = False
     num_steps: int = 2
     layers: int = 2
+    must: str = "true"  # of the sources' constants, so that the case stays what its name says
 
 
 CASES = {
@@ -43,11 +44,12 @@ CASES = {
     ),
     "one row, three stages of columns, more heads than are held": Case(
         hidden=2056, intermediate=88, heads=5, kv_heads=1, dim=64, has_extras=False,
-        num_programs=5, depth=13, positions=[511], layers=1,
+        num_programs=5, depth=13, positions=[511], layers=1, must="steps_of(P_QKV) == 3",
     ),
     "four rows, five stages of columns, many rounds": Case(
         hidden=40, intermediate=4104, heads=4, kv_heads=2, dim=128, has_extras=False,
         num_programs=3, depth=8, positions=[0, 300, 256, 700], groups=[(1, 0), (3, 1)], layers=1,
+        must="steps_of(P_DOWN) == 5 && rounds_of(P_QKV) > 1 && rounds_of(P_GATE) > 1",
     ),
     "two rows, as many splits as there can be, blocks without any tile": Case(
         hidden=72, intermediate=96, heads=1, kv_heads=1, dim=64, has_extras=True,
@@ -58,16 +60,17 @@ CASES = {
         num_programs=12, depth=3, positions=[3, 1900, 200, 40], layers=2,
     ),
     "eight rows, three steps of columns, odd numbers of stages in many rounds": Case(
-        hidden=2056, intermediate=120, heads=3, kv_heads=1, dim=64, has_extras=False,
-        num_programs=3, depth=9, positions=[0, 1, 2, 130, 250, 256, 300, 40], layers=1,
+        hidden=2056, intermediate=120, heads=12, kv_heads=1, dim=64, has_extras=False,
+        num_programs=2, depth=9, positions=[0, 1, 2, 130, 250, 256, 300, 40], layers=1,
+        must="steps_of(P_QKV) == 3 && rounds_of(P_QKV) > 1 && span_of(P_QKV) % 2 && rounds_of(P_OUT) > 1",
     ),
     "eight rows in two groups and one alone, two teams in a block": Case(
         hidden=64, intermediate=64, heads=4, kv_heads=4, dim=128, has_extras=True,
         num_programs=11, depth=3, positions=[300, 256, 511, 20, 700, 600, 513, 512],
         groups=[(3, 1), (1, 0), (4, 2)], layers=1, profile=True,
     ),
-    "four rows of three heads a group, more queries than meet a block at once": Case(
-        hidden=64, intermediate=64, heads=6, kv_heads=2, dim=64, has_extras=False,
+    "four rows of three heads a group, more queries than meet a block at once, columns that fill whole stages": Case(
+        hidden=1024, intermediate=2048, heads=6, kv_heads=2, dim=64, has_extras=False,
         num_programs=9, depth=3, positions=[3, 257, 300, 256], groups=[(1, 0), (3, 1)], layers=1,
     ),
     "eight rows of three heads of 256 dimensions, which share all but the new token": Case(
@@ -121,7 +124,9 @@ class Trial:
         if case.common_key:
             self.give_keys_much_in_common()
         self.cache.data.copy_(self.expected_cache.data)
-        self.step = EmulatedStep(self.w, self.cache, num_rows, case.num_programs, case.depth, folder, case.profile)
+        self.step = EmulatedStep(
+            self.w, self.cache, num_rows, case.num_programs, case.depth, folder, case.profile, case.must
+        )
 
     def give_keys_much_in_common(self) -> None:
         """In the dimensions that the rotary embedding turns least; of a model with one head."""

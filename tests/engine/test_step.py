@@ -83,21 +83,30 @@ def test_one_source_holds_all_assembly() -> None:
     assert [file.name for file in files if "asm" in file.read_text().replace("assembly", "")] == ["ptx.cuh"]
 
 
-@pytest.mark.parametrize("num_rows", step.NUM_ROWS)
-def test_a_line_of_vectors_is_of_all_rows_and_one_threads_numbers_lie_together(num_rows: int) -> None:
+@pytest.mark.parametrize(
+    ("num_rows", "first"),
+    [(1, [0, 1, 8, 9, 32, 33, 40, 41]), (2, [0, 1, 8, 9]), (4, [0, 1]), (8, [0, 1])],
+)
+def test_a_line_of_vectors_is_of_all_rows_and_begins_with_one_threads_columns(num_rows: int, first: list[int]) -> None:
+    """All that a line has of a thread's columns, which are 0, 1, 8, 9 and 32 or 16 more; then those of the next."""
     places = step.places(torch.arange(128), num_rows)
     assert sorted(places.flatten().tolist()) == list(range(128 * num_rows))
     lines = places // 64
     assert torch.equal(lines, lines[:1].expand_as(lines))
-    assert torch.equal(places[:, 1::2], places[:, ::2] + 1)  # so that two columns are one word
+    columns = places[0].argsort().tolist()
+    assert columns[: len(first)] == first
+    assert columns[len(first)] == (2 if num_rows == 8 else 16)
 
 
-@pytest.mark.parametrize(("num_rows", "padded"), [(1, 64), (2, 64), (4, 64), (8, 32)])
-def test_places_of_vectors_are_empty_but_for_what_lies_past_the_end(num_rows: int, padded: int) -> None:
-    """Of the columns that are looked up together, this model's vectors have the first 16, and all where heads meet."""
-    w = weights(num_heads=1, head_dim=64)
-    one = torch.zeros(padded * num_rows, dtype=torch.int16)
-    one[step.places(torch.arange(16), num_rows).flatten()] = -1
-    vectors = step.empty_vectors(w, num_rows).view(2, -1)
-    assert vectors[0].tolist() == torch.cat([one, -torch.ones(64 * num_rows), one, one, one]).tolist()
+@pytest.mark.parametrize(("num_rows", "one"), [(1, ([-1] * 4 + [0] * 12) * 4), (8, [-1] * 128 + [0] * 128)])
+def test_places_of_vectors_are_empty_but_for_what_lies_past_the_end(num_rows: int, one: list[int]) -> None:
+    """Of 16 columns in 64 or 32. Of one row each thread has all its columns side by side, of eight two and two."""
+    vectors = step.empty_vectors(weights(num_heads=1, head_dim=64), num_rows).view(2, -1)
+    assert vectors[0].tolist() == (one + [-1] * 64 * num_rows + one + one) + one
     assert torch.equal(vectors[0], vectors[1])
+
+
+@pytest.mark.parametrize("num_rows", step.NUM_ROWS)
+def test_vectors_have_room_for_columns_that_are_looked_up_together(num_rows: int) -> None:
+    padded = 64 if num_rows <= 4 else 32
+    assert len(step.empty_vectors(weights(num_heads=1, head_dim=64), num_rows)) == 2 * num_rows * (64 + 4 * padded)

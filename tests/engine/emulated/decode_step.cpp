@@ -21,6 +21,8 @@ thread_local __align__(128) char memory_of_queue[MOST_SHARED_BYTES];
 #include "attention.cuh"
 #include "step.cu"
 
+static_assert(MUST, "what the case is for");
+
 int main(int, char** given) {
     const auto kernel = std::string(given[1]) == "step" ? step : begin_step;
     run_program<Params>(given, offsetof(Params, zero) / 8, [] { return memory_of_queue; }, [&](Params p) {

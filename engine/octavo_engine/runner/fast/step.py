@@ -152,7 +152,7 @@ def empty_vectors(w: FastWeights, num_rows: int) -> torch.Tensor:
     """
 
     def vector(size: int) -> torch.Tensor:
-        run = 64 if num_rows <= 4 else 32
+        run = 8 * num_sharers(num_rows)
         empty = torch.zeros(-(-size // run) * run * num_rows, dtype=torch.int16)
         empty[places(torch.arange(size), num_rows).flatten()] = -1
         return empty.to(w.qkv.device)
@@ -164,12 +164,16 @@ def empty_vectors(w: FastWeights, num_rows: int) -> torch.Tensor:
 
 def places(columns: torch.Tensor, num_rows: int) -> torch.Tensor:
     """Of columns, (columns,), in a vector: (rows, columns); as place_of in exchange.cuh."""
-    is_narrow = num_rows <= 4
-    sharers = 8 if is_narrow else 4
+    sharers = num_sharers(num_rows)
     numbers = 64 // (num_rows * sharers)  # of a look
     pair, half = columns % 8 // 2, columns % 32 // 16
-    sharer, high = (2 * pair + half, columns % 64 // 32) if is_narrow else (pair, half)
+    sharer, high = (2 * pair + half, columns % 64 // 32) if sharers == 8 else (pair, half)
     number = columns % 2 + columns % 16 // 8 * 2 + high * 4
     look = columns // (8 * sharers) * (8 // numbers) + number // numbers
     rows = torch.arange(num_rows)[:, None]
     return ((look * num_rows + rows) * sharers + sharer) * numbers + number % numbers
+
+
+def num_sharers(num_rows: int) -> int:
+    """Threads of a warp that share a row's columns, eight each."""
+    return 8 if num_rows <= 4 else 4

@@ -16,10 +16,10 @@ constexpr int round_up(int count, int unit) { return ceil_div(count, unit) * uni
 // A look of a warp is of one line, the same columns of all rows: all blocks ask for it, and the fewer requests, the
 // sooner the last has it. (As halves of lines they cost one row 30 of 540 us, as eight halves eight rows 200 of 4,068.)
 constexpr bool IS_NARROW = ROWS <= 4;
-constexpr int SHARERS = IS_NARROW ? 8 : 4;          // threads that share a row, see Inputs
-constexpr int RUN = 8 * SHARERS;                    // columns of which each has eight
-constexpr int WORDS = 128 / (4 * ROWS * SHARERS);   // that a look brings each
-constexpr int LOOK = 2 * WORDS * SHARERS;           // columns
+constexpr int LINE = 64, LOOK = LINE / ROWS;    // numbers, 128 bytes; columns
+constexpr int SHARERS = IS_NARROW ? 8 : 4;      // threads that share a row, see Inputs
+constexpr int WORDS = LOOK / (2 * SHARERS);     // that a look brings each
+constexpr int RUN = 8 * SHARERS;                // columns of which each has eight
 
 constexpr int PADDED_HIDDEN = round_up(HIDDEN, RUN), PADDED_INTER = round_up(INTER, RUN);
 constexpr int PADDED_WIDTH = round_up(WIDTH, RUN);

@@ -46,7 +46,7 @@ struct Inputs {
 #pragma unroll
             for (int j = 0; j < WORDS; j++) words[i][j] = 0;
             if (is_used && row() < ROWS && (K % SEGMENT == 0 || column(step, 0) + LOOK * i < round_up(K, RUN)))
-                look(words[i], from + LOOK * ROWS * i);
+                look(words[i], from + LINE * i);
         }
     }
 
@@ -75,7 +75,7 @@ struct Inputs {
         while (are_missing()) {
 #pragma unroll
             for (int i = 0; i < LOOKS; i++)
-                if (is_missing(words[i])) look(words[i], from + LOOK * ROWS * i);
+                if (is_missing(words[i])) look(words[i], from + LINE * i);
         }
         __syncwarp();
     }
