@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from octavo_data.signs import HAS_SIGNS, SIGNS_OF_TURN
+
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
@@ -74,6 +76,11 @@ def m006_search_in_scripts_without_spaces(db: "Database") -> None:
         db.execute(f"CREATE TRIGGER {trigger}")
 
 
+def m007_signs(db: "Database") -> None:
+    """Which signs a turn that is over has, for words without letters."""
+    db.execute(f"CREATE INDEX turns_by_signs ON turns(number, {SIGNS_OF_TURN}) WHERE {HAS_SIGNS}")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     m001_chats_and_turns,
     m002_what_a_turn_was_asked_with,
@@ -81,6 +88,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     m004_search,
     m005_kv_blocks,
     m006_search_in_scripts_without_spaces,
+    m007_signs,
 )
 """Only ever append: a file in the world has run a prefix of this list."""
 

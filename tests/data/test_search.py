@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from octavo_data import Chat, Place, Store, TurnCounts, TurnStatus, TurnTimings
 from octavo_data.encoding import clean_text
 from octavo_data.migrations import UNSPACED
-from octavo_data.search import Hit, is_indexed, search
+from octavo_data.search import Hit, _query, is_indexed, search
+from octavo_data.signs import signs_of
 from octavo_data.upkeep import check
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]), max_size=60)
@@ -101,6 +102,37 @@ def test_scripts_without_spaces_and_signs_are_found_anywhere(store: Store, chat:
     for words in ("最長の川", "川", "::", "🙃", "ษาไท", "vector 川", "川 vec"):
         assert [hit.turn_id for hit in search(store, words)] == [turn_id], words
     assert search(store, "川 nothing") == []
+
+
+SIGNED = st.text(st.sampled_from("aé川=>:.!“”…☃👍🏽⚕️Ⓐⓐ。「」̸ \0\U0001fae0\U0001e900\u200d"), max_size=8)
+
+
+@settings(max_examples=200)
+@given(texts=st.lists(SIGNED, min_size=1, max_size=4), words=st.lists(SIGNED, min_size=1, max_size=2))
+@example(texts=["a=>b", "= >"], words=["=>"])
+@example(texts=["👩\u200d⚕️", "Ⓐ"], words=["⚕️", "Ⓐ"])
+@example(texts=["「川」。", "x\0…=>"], words=["…="])
+def test_words_without_letters_are_found_wherever_they_stand(shared: Store, texts: list[str], words: list[str]) -> None:
+    chat = shared.create_chat(title="t", model="m")
+    turns = {said(shared, chat.id, text, "a\nb"): clean_text(text) for text in texts}
+    parts = [part for part in " ".join(words).replace("\0", " ").split() if not is_indexed(part)]
+    assume(parts)
+    expected = {turn_id for turn_id, text in turns.items() if all(part in text for part in parts)}
+    for asked in (parts, [*parts, "b"]):
+        found = {hit.turn_id for hit in search(shared, " ".join(asked), 10_000)}
+        assert found & turns.keys() == expected
+
+
+@pytest.mark.parametrize("word", ["=>", "☃", "🫠"])
+def test_a_turn_without_a_sign_is_not_read(store: Store, chat: Chat, word: str) -> None:
+    """The index says so: in what SQLite runs, nothing looks for signs in a text but the two that look for the word."""
+    said(store, chat.id, "Plain words, nothing else…")
+    assert signs_of(word) & signs_of("Plain words, nothing else…") == 0
+    for words in ([word], ["plain", word]):
+        sql, values = _query(words)
+        with store.reading() as conn:
+            steps = conn.execute("EXPLAIN " + sql, (*values, 20)).fetchall()
+        assert sum("instr" in str(step[5]) for step in steps) == 2
 
 
 def test_the_newest_come_first_and_no_more_than_asked_for(

@@ -25,12 +25,15 @@ MODEL = "smollm2-135m"
 PROMPT_WORDS, REPLY_WORDS = 20, 120
 PROMPT_IDS, REPLY_IDS = tuple(range(1000, 1030)), tuple(range(2000, 2160))
 RARE = "quixotically"  # in one turn of a file
+SIGNED, NUM_RUNS = 0.15, 20_000  # words that signs follow; runs of signs, of which 90 MB of source code have as many
+_COMMON_SIGNS = (",", ".", ":", "(", ")", "`", "-", "**", ";", "?", "!", "`.", "`,", "),", "=>", "::", "…", "✅", "🙂")
+_SIGNS = "()[]{}<>=+-*/&|!;:,.\"'`#@"
 _SYLLABLES = re.findall("..", "bakoritesumanovilecondepreingeralshowingarplomustefendal")
 _START_MS, _TURN_MS = 1_700_000_000_000, 60_000
 
 
 class Words:
-    """Texts in which word n comes n times as rarely as the first, as in what people write."""
+    """Texts in which word n comes n times as rarely as the first, as in what people write, and so do runs of signs."""
 
     def __init__(self) -> None:
         self._rng = random.Random(5)
@@ -38,15 +41,25 @@ class Words:
         self._words = sorted(made)
         self._rng.shuffle(self._words)
         self._weights = list(accumulate(1 / rank for rank in range(1, len(self._words) + 1)))
+        others = {"".join(self._rng.choices(_SIGNS, k=self._rng.randint(2, 5))) for _ in range(NUM_RUNS)}
+        self._runs = [*_COMMON_SIGNS, *sorted(others)]
+        self._run_weights = list(accumulate(1 / rank for rank in range(1, len(self._runs) + 1)))
 
     @property
     def common(self) -> str:
         """The commonest word: nearly every turn has it."""
         return self._words[0]
 
+    @property
+    def rare_signs(self) -> str:
+        """The last of the runs: some twenty turns of 100,000 have it."""
+        return self._runs[-1]
+
     def text(self, num_words: int) -> str:
         """So many words."""
-        return " ".join(self._rng.choices(self._words, cum_weights=self._weights, k=num_words))
+        words = self._rng.choices(self._words, cum_weights=self._weights, k=num_words)
+        runs = self._rng.choices(self._runs, cum_weights=self._run_weights, k=num_words)
+        return " ".join(word + run * (self._rng.random() < SIGNED) for word, run in zip(words, runs, strict=True))
 
 
 def bench_store() -> Iterator[Result]:
@@ -75,6 +88,9 @@ def _works(store: Store, words: Words, longest: str) -> dict[str, Callable[[], o
         "search a word begun with 4 letters": lambda: search(store, RARE[:4]),
         "search a common and a begun word": lambda: search(store, f"{words.common} qu"),
         "search a sign that no turn has": lambda: search(store, "☃"),
+        "search signs that many turns have": lambda: search(store, "=>"),
+        "search signs that a few have": lambda: search(store, words.rare_signs),
+        "search a common word and the first": lambda: search(store, f"{words.common} ☃"),
         "append a turn": lambda: _append(store, words, longest),
     }
 
