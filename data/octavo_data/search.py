@@ -64,7 +64,7 @@ def search(store: Store, words: str, limit: int = 20) -> list[Hit]:
 
 def _query(parts: Sequence[str]) -> tuple[str, list[object]]:
     indexed = [part for part in parts if is_indexed(part)]
-    as_they_stand = [part for part in parts if not is_indexed(part)]
+    as_they_stand = [part for part in dict.fromkeys(parts) if not is_indexed(part)]
     signs = signs_of("".join(as_they_stand))
     values: list[object] = [signs, signs, *(part for part in as_they_stand for _ in ("prompt", "reply"))]
     containing = _CONTAINING * len(as_they_stand)

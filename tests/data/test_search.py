@@ -123,6 +123,13 @@ def test_words_without_letters_are_found_wherever_they_stand(shared: Store, text
         assert found & turns.keys() == expected
 
 
+def test_much_that_is_pasted_is_looked_for(store: Store, chat: Chat) -> None:
+    """SQLite takes no expression of a thousand parts."""
+    code = "\n".join(f"x{number} = {{ {number} }} ;" for number in range(1_500))
+    turn_id = said(store, chat.id, code)
+    assert [hit.turn_id for hit in search(store, code)] == [turn_id]
+
+
 @pytest.mark.parametrize("word", ["=>", "☃", "🫠"])
 def test_a_turn_without_a_sign_is_not_read(store: Store, chat: Chat, word: str) -> None:
     """The index says so: in what SQLite runs, nothing looks for signs in a text but the two that look for the word."""
