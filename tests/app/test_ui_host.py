@@ -87,7 +87,7 @@ def test_a_ui_that_dies_of_a_bug_prints_what_was_not_sent(
 
     monkeypatch.setattr("octavo.ui.app.POLL_S", 0.3)
     monkeypatch.setattr(OctavoApp, "_poll", type_then_break)
-    monkeypatch.setattr(OctavoApp, "run", functools.partialmethod(App.run, headless=True))
+    monkeypatch.setattr(OctavoApp, "run_async", functools.partialmethod(App.run_async, headless=True))
     assert run(Settings(model="smollm2-135m"), Paths.below(tmp_path)) == 1  # not on this machine: no host starts
     assert capsys.readouterr().err.endswith("octavo: not sent in New chat:\na thought\n")
 

@@ -15,6 +15,15 @@ async def test_enter_sends_and_empties_the_composer() -> None:
         assert (stage.current.asked, stage.typed) == (["hi"], "")
 
 
+async def test_what_is_typed_right_behind_enter_is_of_the_next_message() -> None:
+    """All in one read, as over a slow line."""
+    async with Stage().open() as stage:
+        for key, character in [*((char, char) for char in "hi"), ("enter", "\r"), *((char, char) for char in "and")]:
+            stage.app.post_message(events.Key(key, character))
+        await stage.settle()
+        assert (stage.current.asked, stage.typed) == (["hi"], "and")
+
+
 @pytest.mark.parametrize("key", ["shift+enter", "ctrl+j"])
 async def test_these_make_a_new_line_and_do_not_send(key: str) -> None:
     async with Stage().open() as stage:
@@ -120,12 +129,31 @@ async def test_ctrl_n_opens_a_chat_but_never_a_second_blank_one() -> None:
         assert (stage.current is blank, len(stage.workspace.sessions)) == (False, 3)
 
 
+async def test_ctrl_n_opens_a_fresh_chat_beside_one_whose_first_message_was_refused() -> None:
+    async with Stage().open() as stage:
+        refused = stage.current
+        refused.refusal = ("The prompt has 9,000 tokens, the context 8,192", "Shorten it.")
+        await stage.press(*"hi", "enter", "ctrl+c", "ctrl+n")
+        assert (stage.current is refused, stage.banner, stage.typed) == (False, "", "")
+
+
+async def test_what_was_said_of_a_chat_is_not_said_of_the_next_one() -> None:
+    one, two = stored("One", "1", ("p", "r")), stored("Two", "2", ("p", "r"))
+    async with Stage(one, two, chat_id="1").open() as stage:
+        await stage.press(*"draft", "ctrl+c")
+        assert stage.notice.startswith("Cleared")
+        await stage.press("alt+down")
+        assert stage.notice == ""
+
+
 async def test_an_answering_chat_holds_the_next_message_back() -> None:
     async with Stage().open() as stage:
         await stage.press(*"hi", "enter")
         await stage.press(*"more", "enter")
         assert (stage.current.asked, stage.typed) == (["hi"], "more")
         assert "still answering" in stage.notice
+        await stage.press("escape")
+        assert stage.notice == ""
 
 
 async def test_a_refused_prompt_returns_to_the_composer_with_the_reason() -> None:

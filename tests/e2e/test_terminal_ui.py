@@ -126,3 +126,16 @@ def test_without_a_model_it_opens_says_what_to_do_and_keeps_what_is_typed(bare_h
     terminal.press("ctrl+q")
     assert terminal.wait() == 0
     assert bare_home.last_turns() == {}
+
+
+def test_a_paste_with_escapes_stays_text_and_what_was_not_sent_is_told_at_the_end(
+    home: Home, open_terminal: Open
+) -> None:
+    terminal = open_terminal(home)
+    terminal.until_shown("Write a message")
+    terminal.press("\x1b[200~log: \x1b[1mbold\x1b[0m\rsecond line\x1b[201~")
+    terminal.until_shown("log: [1mbold[0m", "second line")
+    assert not any("log:" in prompt for prompt in home.last_turns())
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.wait() == 128 + signal.SIGTERM
+    assert "octavo: not sent in New chat:" in terminal.screen

@@ -14,7 +14,7 @@ from textual.widgets import Static
 from textual.worker import Worker, WorkerState
 
 from octavo.errors import OctavoError
-from octavo.session import Noticed, Session, TextAppended, TurnEnded, TurnRefused, TurnsReplaced
+from octavo.session import Noticed, Session, SessionState, TextAppended, TurnEnded, TurnRefused, TurnsReplaced
 from octavo.ui.chat_list import ChatList
 from octavo.ui.chat_view import ChatView
 from octavo.ui.frame_clock import FrameClock
@@ -166,6 +166,7 @@ class OctavoApp(Sturdy, App[int]):
     def _show(self, session: Session) -> None:
         self._hearing.listen_to_new()
         self.chats.unread.discard(session)
+        self.keys.hush()  # what was said of the chat before is not true of this one
         self.view.show(session)
         self._is_list_due = True
         self._frames.draw()
@@ -176,7 +177,8 @@ class OctavoApp(Sturdy, App[int]):
     def action_new_chat(self) -> None:
         """Show a new chat: one that was opened before and never written to, if there is one."""
         for session in self.workspace.sessions:
-            if session.chat_id is None and not session.turns and not session.draft:
+            is_idle = session.state is SessionState.IDLE
+            if is_idle and session.chat_id is None and not session.turns and not session.draft:
                 self._switch_to(session)
                 return
         self._show(self.workspace.new())
@@ -206,6 +208,7 @@ class OctavoApp(Sturdy, App[int]):
     def action_stop(self) -> None:
         session = self.view.session
         if session is not None and session.is_busy:
+            self.keys.hush()
             self._work(session.stop())
         else:
             self.screen.clear_selection()

@@ -53,7 +53,7 @@ class ChatView(Sturdy, Vertical):
         self.welcome = Welcome(id="welcome")
         self.transcript = Transcript(self._note_of)
         self.banner = Banner(id="banner")
-        self.composer = Composer()
+        self.composer = Composer(self._send)
 
     def compose(self) -> ComposeResult:
         yield self.heading
@@ -104,9 +104,9 @@ class ChatView(Sturdy, Vertical):
     def on_text_area_changed(self) -> None:
         self._keep_draft()
 
-    def on_composer_message_submitted(self, message: Composer.MessageSubmitted) -> None:
+    def _send(self, text: str) -> None:
         session = self.session
-        if session is None or not message.text.strip():
+        if session is None or not text.strip():
             return
         if session.is_busy:
             self.post_message(self.PromptHeldBack())
@@ -115,7 +115,7 @@ class ChatView(Sturdy, Vertical):
         self._show_draft(session)
         self.trouble(session, "")
         self.transcript.follow()
-        self.post_message(self.PromptEntered(session, message.text))
+        self.post_message(self.PromptEntered(session, text))
 
     def on_composer_end_pressed(self) -> None:
         self.action_follow()

@@ -1,5 +1,6 @@
 """The composer: a text area that grows with its text; enter sends, shift+enter and ctrl+j make a line."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,16 +23,12 @@ class Composer(Sturdy, TextArea):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+shift+z", "redo", show=False)]
 
     @dataclass
-    class MessageSubmitted(Message):
-        """Somebody pressed enter."""
-
-        text: str
-
-    @dataclass
     class EndPressed(Message):
         """End was pressed where the cursor cannot go further."""
 
-    def __init__(self) -> None:
+    def __init__(self, send: Callable[[str], None]) -> None:
+        """`send` is called as soon as enter is pressed: what is typed behind it is of the next message."""
+        self._send = send
         super().__init__(
             id="composer",
             compact=True,
@@ -44,7 +41,7 @@ class Composer(Sturdy, TextArea):
         if event.key == "enter":
             event.stop()
             event.prevent_default()
-            self.post_message(self.MessageSubmitted(self.text))
+            self._send(self.text)
         elif event.key in NEWLINE_KEYS:
             event.stop()
             event.prevent_default()
