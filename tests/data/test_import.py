@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.data.exchange_stage import chat_of, refusal, taken_of
 
-from octavo_data import Store
+from octavo_data import Chat, Store
 from octavo_data.exchange.entries import ChatEntry
 from octavo_data.exchange.exporting import EXPORTERS
-from octavo_data.exchange.trees import Added, add_chats
+from octavo_data.exchange.trees import Added, add_chats, read_chats
+from octavo_data.shelves import fork
+from octavo_data.upkeep import check
 
 # ---- our own ----
 
@@ -32,10 +35,33 @@ def test_a_chat_with_other_content_comes_under_new_ids(store: Store) -> None:
     assert len(ids) == 4
 
 
-def test_a_chat_whose_turns_are_here_in_another_comes_under_new_ids(store: Store) -> None:
+def test_a_chat_whose_turns_have_other_content_in_another_comes_under_new_ids(store: Store) -> None:
     entry = chat_of(("one", "1"))
-    other = ChatEntry(**{name: getattr(entry, name) for name in entry.__struct_fields__} | {"id": "0" * 26})
-    assert add_chats(store, [entry, other]) == Added(num_chats=2, num_turns=2, num_renamed=1)
+    turn = replace(entry.turns[0], prompt="other")
+    assert add_chats(store, [entry, replace(entry, id="0" * 26, turns=(turn,))]) == Added(
+        num_chats=2, num_turns=2, num_renamed=1
+    )
+    assert {chat.turns[0].prompt for chat in read_chats(store, [chat.id for chat in store.chats()])} == {"one", "other"}
+
+
+def asked(store: Store, chat_id: str, prompt: str, parent_id: str | None) -> str:
+    turn = store.begin_turn(chat_id, prompt=prompt, host="h", kept_tokens=0, prompt_ids=[1], parent_id=parent_id)
+    store.interrupt_turns("h")
+    return turn.id
+
+
+def test_forks_come_as_they_were_and_once(store: Store, chat: Chat, tmp_path: Path) -> None:
+    """One of the tip, one of another branch, in whatever order a file has them."""
+    first = asked(store, chat.id, "one", None)
+    branches = [asked(store, chat.id, prompt, first) for prompt in ("a side", "the tip")]
+    forks = [fork(store, chat.id, turn_id) for turn_id in branches]
+    asked(store, forks[0], "only in the fork", branches[0])
+    whole = list(read_chats(store, [*forks, chat.id]))
+    with Store(tmp_path / "other.db") as other:
+        assert add_chats(other, whole) == Added(num_chats=3, num_turns=4)
+        assert list(read_chats(other, [*forks, chat.id])) == whole
+        assert add_chats(other, whole) == Added(num_known=3)
+        assert check(other) == []
 
 
 @pytest.mark.parametrize(

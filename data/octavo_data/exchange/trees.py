@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -58,12 +58,12 @@ def read_chats(store: Store, chat_ids: Iterable[str]) -> Generator[ChatEntry, No
 def add_chats(store: Store, chats: Sequence[ChatEntry]) -> Added:
     """Write the chats of one file in one transaction, all or (StoreWriteError) none.
 
-    A chat that is there with the same content is left alone, on whatever shelf it is; one whose id has other content,
-    or whose turns belong to another chat, gets new ids.
+    A chat that is there with the same content is left alone, on whatever shelf it is. A fork shares turns with the chat
+    that it is of, as it did, if they have the same content. Where an id has other content the chat gets new ids.
     """
     added = Added()
     with store.writing() as conn:
-        for chat in chats:
+        for chat in sorted(chats, key=lambda chat: (chat.created_at, chat.id)):  # a fork after what it is of
             _add(store, conn, chat, added)
     return added
 
@@ -74,12 +74,13 @@ def _add(store: Store, conn: sqlite3.Connection, chat: ChatEntry, added: Added) 
         added.num_known += 1
         added.num_trashed += known.trashed_at is not None
         return
-    if is_taken or _has_any_turn(conn, chat):
-        chat = with_new_ids(chat)
+    present = _present(conn, chat)
+    if is_taken or any(present.get(turn.id, turn) != turn for turn in chat.turns):
+        chat, present = with_new_ids(chat), {}
         added.num_renamed += 1
     added.num_chats += 1
-    added.num_turns += len(chat.turns)
-    _insert(conn, chat)
+    added.num_turns += len(chat.turns) - len(present)
+    _insert(conn, chat, present.keys())
 
 
 def with_new_ids(chat: ChatEntry) -> ChatEntry:
@@ -110,13 +111,14 @@ def _turn_entry(row: sqlite3.Row) -> TurnEntry:
     return msgspec.convert(values, TurnEntry)
 
 
-def _has_any_turn(conn: sqlite3.Connection, chat: ChatEntry) -> bool:
+def _present(conn: sqlite3.Connection, chat: ChatEntry) -> dict[str, TurnEntry]:
+    """Turns of the chat that are there, of other chats, by id: a fork shares some with the one that it is of."""
     ids = json.dumps([turn.id for turn in chat.turns])
-    found = conn.execute("SELECT 1 FROM json_each(?) CROSS JOIN turns ON turns.id = value LIMIT 1", (ids,))
-    return found.fetchone() is not None
+    rows = conn.execute("SELECT turns.* FROM json_each(?) CROSS JOIN turns ON turns.id = value", (ids,))
+    return {row["id"]: _turn_entry(row) for row in rows}
 
 
-def _insert(conn: sqlite3.Connection, chat: ChatEntry) -> None:
+def _insert(conn: sqlite3.Connection, chat: ChatEntry, present: Collection[str]) -> None:
     values = {name: getattr(chat, name) for name in _CHAT_COLUMNS}
     _insert_rows(conn, "chats", [values | {"title": clean_text(chat.title), "system": clean_text(chat.system)}])
     _insert_rows(conn, "tags", [{"chat_id": chat.id, "tag": tag} for tag in chat.tags])
@@ -124,6 +126,8 @@ def _insert(conn: sqlite3.Connection, chat: ChatEntry) -> None:
     rows = []
     for turn in chat.turns:
         depths[turn.id] = depths[turn.parent_id] + 1
+        if turn.id in present:
+            continue
         rows.append(_columns(turn) | {"chat_id": chat.id, "depth": depths[turn.id], "host": HOST})
     _insert_rows(conn, "turns", rows)
 
