@@ -11,15 +11,18 @@ import pytest
 from tests.app.cli_stage import LONG, Run, begin, command, the_host
 
 
-def test_ctrl_c_stops_the_turn_and_keeps_what_was_said(octavo: Run, echo: str, env: dict[str, str]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_and_the_like_stop_the_turn_and_keep_what_was_said(
+    octavo: Run, echo: str, env: dict[str, str], number: signal.Signals
+) -> None:
     octavo("-m", echo, "-n", "start the host")
     with begin(command("-m", echo, LONG), env) as process:
         assert process.stdout
         said = process.stdout.read(10)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         rest, errors = process.communicate(timeout=30)
     text = (said + rest).decode()
-    assert (process.returncode, errors) == (130, b"")
+    assert (process.returncode, errors) == (128 + number, b"")
     assert len(text) < len(LONG)
     [chat] = json.loads(octavo("chats", "--json").stdout)
     [turn] = json.loads(octavo("chats", "show", chat["id"], "--json").stdout)["turns"]
@@ -41,6 +44,24 @@ def test_a_second_ctrl_c_does_not_wait_for_a_host_that_hangs(octavo: Run, echo: 
         _, errors = process.communicate(timeout=30)
         os.kill(host, signal.SIGCONT)
     assert (process.returncode, errors) == (130, b"")
+
+
+def test_a_reply_that_the_end_of_the_engine_cuts_off_is_a_failure(octavo: Run, echo: str, env: dict[str, str]) -> None:
+    octavo("engine", "start", "-m", echo)
+    with begin(command("-m", echo, LONG), env) as process:
+        assert process.stdout
+        process.stdout.read(10)
+        octavo("engine", "stop", "-m", echo)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (1, b"octavo: The engine was stopped. Ask again.\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_as_good_as_dev_null(octavo: Run, echo: str, env: dict[str, str], closed: str) -> None:
+    octavo("engine", "start", "-m", echo)
+    shell = f"{sys.executable} -P -m octavo -m {echo} 'hi there' {closed}"
+    done = subprocess.run(shell, shell=True, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, "hi there" in done.stdout) == (0, "", ">&-" not in closed.split())
 
 
 def test_a_turn_runs_for_chats_until_it_ends_or_its_host_dies(octavo: Run, echo: str, env: dict[str, str]) -> None:

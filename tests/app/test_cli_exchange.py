@@ -25,9 +25,9 @@ LINE = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user"
 def octavo(tmp_path: Path) -> Run:
     env = os.environ | {"OCTAVO_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path), "NO_COLOR": "1"}
 
-    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    def run(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-P", "-m", "octavo", "chats", *arguments]
-        return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, env=env, cwd=tmp_path, input=given, capture_output=True, text=True, timeout=60)
 
     return run
 
@@ -47,6 +47,7 @@ def test_stdout_carries_the_export_and_nothing_else(octavo: Run, stored: ChatEnt
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith('---\ntitle: "Rivers"\n')
     assert "\n\n## You\n\nWhat flows?\n\n## smollm2-135m\n\nThe Rhône, *always*.\n\n## You\n\n" in done.stdout
+    assert octavo("export", stored.id, "-o", "-").stdout == done.stdout
     assert json.loads(octavo("export", "--all", "--format", "jsonl").stdout)["messages"][1]["content"].startswith(
         "The R"
     )
@@ -99,6 +100,11 @@ def test_wrong_calls_say_so_and_print_nothing(octavo: Run, arguments: list[str],
     done = octavo(*arguments)
     assert (done.returncode, done.stdout) == (code, "")
     assert hint in done.stderr
+
+
+def test_a_dash_is_stdin(octavo: Run) -> None:
+    done = octavo("import", "-", given=json.dumps(LINE))
+    assert (done.returncode, "1 chat and 1 turn imported" in done.stderr) == (0, True)
 
 
 def test_an_import_counts_what_it_took_and_a_bad_file_does_not_stop_a_good_one(octavo: Run, tmp_path: Path) -> None:

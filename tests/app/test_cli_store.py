@@ -115,6 +115,7 @@ def test_a_removed_chat_is_in_the_trash_and_comes_back(octavo: Octavo, rivers: C
     )
     assert octavo("chats", "search", "nile")[1] == ""
     assert octavo("chats", "restore", rivers.id) == (0, "", '"Rivers" is back.\n')
+    assert octavo("chats", "restore", rivers.id) == (0, "", '"Rivers" was not in the trash.\n')
     assert titles(octavo("chats", "--json")[1]) == ["Seas", "Rivers"]
     assert octavo("chats", "trash")[2] == "The trash is empty.\n"
 
@@ -130,6 +131,7 @@ def test_the_trash_is_emptied_only_by_somebody_who_is_sure(octavo: Octavo, store
 
 def test_a_chat_is_renamed_and_forked(octavo: Octavo, store: Store, rivers: Chat) -> None:
     octavo("chats", "rename", rivers.id, "Long", "rivers")
+    assert octavo("chats", "rename", rivers.id, " ")[0] == 2
     fork = octavo("chats", "fork", rivers.id)[1].strip()
     assert [store.chat(chat_id).title for chat_id in (rivers.id, fork)] == ["Long rivers"] * 2
     assert store.turns(fork) == store.turns(rivers.id)

@@ -24,6 +24,7 @@ from tests.app.cli_stage import Run, command
         (["-c", "--chat", "abc", "hi"], "two chats"),
         (["-c", "-s", "Be brief.", "hi"], "-s is for a new chat"),
         (["-n", "-c", "hi"], "-n leaves no trace"),
+        (["-m", "", "hi"], '"" is no model name. Known: smollm2-135m'),
         ([], "Nothing to ask"),
         (["ask", "  "], "Nothing to ask"),
         (["--nonsense", "hi"], "No such option"),
@@ -45,6 +46,10 @@ def test_wrong_usage_exits_2_with_a_hint_on_stderr(octavo: Run, arguments: list[
     [
         (["hi"], "Fetch it: octavo models pull smollm2-135m"),
         (["-c", "hi"], "no chat yet"),
+        (["--chat", "", "hi"], "no chat"),
+        (["db", "backup"], "octavo.db is not there. Nothing was asked yet, or OCTAVO_HOME should name another folder."),
+        (["db", "check"], "is not there"),
+        (["db", "vacuum"], "is not there"),
         (["chats", "show", "abc"], "no chat"),
         (["models", "path", "smollm2-135m"], "octavo models pull smollm2-135m"),
         (["models", "rm", "smollm2-135m"], "not on this machine"),

@@ -1,4 +1,4 @@
-"""One turn over the host: text to stdout as it comes, ctrl+c keeps what was said."""
+"""One turn over the host: text to stdout as it comes; ctrl+c and other signals that end it keep what was said."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from octavo_data import Store
 from octavo_engine.events import StopReason
 from octavo_engine.params import SamplingParams
 
-INTERRUPTED = 130
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Answer:
     accepted: Accepted | None = None
     finished: TurnFinished | None = None
     parts: list[str] = field(default_factory=list)
-    is_interrupted: bool = False
+    ended_by: signal.Signals | None = None
 
     @property
     def text(self) -> str:
@@ -76,11 +76,11 @@ def answer(question: Question, *, is_json: bool, is_usage: bool) -> int:
 
 def _choose_chat(question: Question, settings: Settings, paths: Paths) -> tuple[str | None, Settings]:
     """The chat to go on with, and the settings with the model that was asked for, its own, or the current one."""
-    if not (question.is_next or question.chat_id):
+    if not question.is_next and question.chat_id is None:
         return None, with_model(settings, question.model)
     with Store(paths.store_file) as store:
-        chat = store.chat(question.chat_id) if question.chat_id else store.last_chat()
-    if question.model:
+        chat = store.last_chat() if question.chat_id is None else store.chat(question.chat_id)
+    if question.model is not None:
         return chat.id, with_model(settings, question.model)
     choice = going_on(chat.model, with_model(settings, None), paths)
     if choice.notice:
@@ -96,11 +96,11 @@ async def _ask(
         reply = client.submit(
             question.prompt, chat_id=chat_id, system=question.system, store=question.store, params=question.params
         )
-        with loading_line(client), _ctrl_c_stops(client, reply, said):
+        with loading_line(client), _signals_stop(client, reply, said):
             try:
                 await _collect(reply, said, show)
             except (OctavoError, asyncio.CancelledError):
-                if not said.is_interrupted:  # a turn that is stopped before it began is refused
+                if not said.ended_by:  # a turn that is stopped before it began is refused
                     raise
             except BrokenPipeError:  # whoever read it has had enough; it might go on for the rest of the context
                 client.stop(reply)
@@ -122,23 +122,29 @@ async def _collect(reply: Reply, said: Answer, show: Callable[[str], None]) -> N
 
 
 @contextlib.contextmanager
-def _ctrl_c_stops(client: Client, reply: Reply, said: Answer) -> Iterator[None]:
-    """The first ctrl+c stops the turn, whose end still comes; the second does not wait for that."""
+def _signals_stop(client: Client, reply: Reply, said: Answer) -> Iterator[None]:
+    """The first ctrl+c stops the turn, whose end still comes; the second does not wait for that.
+
+    So do SIGTERM, as of `timeout`, and SIGHUP: a reply that nobody reads might go on for the rest of the context.
+    """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task
 
-    def interrupt() -> None:
-        if said.is_interrupted:
+    def interrupt(number: signal.Signals) -> None:
+        if said.ended_by:
             task.cancel()
-        said.is_interrupted = True
+        said.ended_by = number
         client.stop(reply)
 
-    loop.add_signal_handler(signal.SIGINT, interrupt)
+    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    for number in heard:
+        loop.add_signal_handler(number, interrupt, number)
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        for number in heard:
+            loop.remove_signal_handler(number)
 
 
 def _show(text: str) -> None:
@@ -151,9 +157,11 @@ def _no_show(_text: str) -> None:
 
 
 def _exit_code(said: Answer, settings: Settings, paths: Paths) -> int:
-    if said.is_interrupted:
-        return INTERRUPTED
+    if said.ended_by:
+        return 128 + said.ended_by
     assert said.finished
+    if said.finished.stop_reason is StopReason.ABORTED:
+        raise HostError(said.finished.error or "The reply was stopped", "Ask again.")
     if said.finished.stop_reason is StopReason.FAILED:
         log_file = HostSpec.of(settings, paths).log_file
         raise HostError(f"The reply failed: {said.finished.error}", f"Ask again; the log says more: {log_file}")

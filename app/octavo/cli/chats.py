@@ -39,7 +39,10 @@ def list_command(limit: int | None, tags: tuple[str, ...], shelf: str | None, is
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
 @_json
 def search(words: tuple[str, ...], limit: int, is_json: bool) -> None:
-    """Find the turns that have all WORDS, the newest first; the last word may be the beginning of one."""
+    """Find the turns that have all WORDS, the newest first; the last word may be the beginning of one.
+
+    Signs in a word with letters count as spaces do (c++, a->b); without letters they are found as they stand.
+    """
     from octavo.cli.chat_lists import print_hits
 
     print_hits(" ".join(words), limit, is_json=is_json)

@@ -19,9 +19,13 @@ from octavo_data.exchange.foreign import Taken
 from octavo_data.exchange.importing import read_file
 from octavo_data.exchange.trees import Added, add_chats, read_chats
 
+STREAM = Path("-")  # stdin or stdout, as everywhere
+
 
 def export_chats(store: Store, chat_ids: Sequence[str], file_format: str | None, file: Path | None) -> None:
     """Write the chats (all without ids) to the file or to stdout. Raises StoreError, OctavoError."""
+    if file == STREAM:
+        file = None
     kind = file_format or (file.suffix.removeprefix(".") if file else "")
     exporter = EXPORTERS.get(kind, EXPORTERS["md"])
     left_out: list[int] = []
@@ -50,7 +54,7 @@ def import_chats(store: Store, files: Sequence[Path], model: str) -> int:
 
 def _import(store: Store, file: Path, model: str) -> int:
     try:
-        taken = read_file(file, model)
+        taken = read_file(Path("/dev/stdin") if file == STREAM else file, model)
         added = add_chats(store, taken.chats)
     except StoreError as error:
         click.echo(f"octavo: {' '.join(plain(str(error)).split())}", err=True)

@@ -1,6 +1,7 @@
 """The commands of `octavo`, what runs without one, and how errors become exit codes."""
 
 import importlib
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -75,9 +76,8 @@ def octavo(ctx: click.Context, demo: bool) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command and return the exit code: 0 done, 1 refused or failed, 2 usage, 130 interrupted."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # no traceback for a letter that is not in the encoding
+    """Run one command and return the exit code: 0 done, 1 refused or failed, 2 usage, 128 and a signal's number."""
+    _open_streams()
     try:
         result = octavo.main(arguments, prog_name="octavo", standalone_mode=False)
     except click.ClickException as error:
@@ -91,6 +91,14 @@ def run(arguments: list[str]) -> int:
         click.echo(f"octavo: {one_line(str(error))}", err=True)
         return 2 if isinstance(error, ModelNameError) else 1
     return result if isinstance(result, int) else 0
+
+
+def _open_streams() -> None:
+    """Let both take whatever is written: a letter that is not in the encoding, and all of it where they are closed."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115, PTH123  for the rest of the process
+        stream.reconfigure(errors="replace")
+        setattr(sys, name, stream)
 
 
 def one_line(text: str) -> str:

@@ -20,10 +20,10 @@ def with_model(settings: Settings, model: str | None) -> Settings:
 
     Raises ModelNameError for `model`, ConfigError for the configured one.
     """
-    name = model or settings.model
+    name = settings.model if model is None else model
     try:
         return msgspec.structs.replace(settings, model=name if is_echo(name) else canonical_name(name))
     except ModelNameError as error:
-        if model:
+        if model is not None:
             raise
         raise ConfigError(f"config.toml: {error.message}", error.remedy) from error

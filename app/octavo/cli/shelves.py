@@ -18,8 +18,10 @@ _id = click.argument("chat_id", metavar="ID")
 @click.argument("title", nargs=-1, required=True)
 def rename(chat_id: str, title: tuple[str, ...]) -> None:
     """Give a chat another title."""
+    if not (text := " ".join(" ".join(title).split())):
+        raise click.UsageError("TITLE: there is nothing in it.")
     with _opened() as store:
-        store.rename_chat(store.chat(chat_id).id, " ".join(" ".join(title).split()))
+        store.rename_chat(store.chat(chat_id).id, text)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -96,7 +98,7 @@ def restore(chat_ids: tuple[str, ...]) -> None:
     with _opened() as store:
         for chat in [store.chat(chat_id) for chat_id in chat_ids]:
             shelves.restore(store, chat.id)
-            _say(f"{_named(chat)} is back.")
+            _say(f"{_named(chat)} is back." if chat.trashed_at else f"{_named(chat)} was not in the trash.")
 
 
 @click.command("empty-trash")
