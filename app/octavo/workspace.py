@@ -186,10 +186,9 @@ class Workspace:
                 log.warning("the store cannot be read: %s", error)
 
     def _poll_once(self) -> None:
-        self._refresh()
         if self._has_running and self._reap():
             self._version = -1  # our own writes do not change it
-            self._refresh()
+        self._refresh()
 
     def _refresh(self) -> None:
         """Take over what changed in the store since the last time."""
@@ -212,8 +211,11 @@ class Workspace:
             self._stored[chat.id] = Session(self, chat)
             return
         session.refresh(chat)
-        if client := self._link(session).live:
+        link = self._link(session)
+        if client := link.live:
             session.follow(client)
+        elif chat.last_status is TurnStatus.RUNNING and link.view.state is HostState.LOST:
+            link.connect()  # somebody else started the host anew
 
     def _drop_removed(self, chats: Sequence[Chat]) -> None:
         known = {chat.id for chat in chats}

@@ -1,7 +1,9 @@
 """The laws of the list of chats, and of what other processes do with them."""
 
+import asyncio
+
 import pytest
-from tests.app.host_stage import LONG, SLOW, HostStage, end_of, hear, until
+from tests.app.host_stage import LONG, SLOW, HostStage, end_of, hear, kill, until
 
 from octavo.errors import OctavoError, RequestRejectedError
 from octavo.session import (
@@ -46,6 +48,22 @@ async def test_a_turn_that_another_process_asked_for_is_followed(stage: HostStag
         await session.ask("And?")
     await session.stop()
     await until(lambda: session.turns[0].status == "stopped")
+
+
+async def test_a_host_that_somebody_else_starts_anew_is_found_again(stage: HostStage) -> None:
+    """And none is started for what the one that died has left."""
+    client = await stage.connect(SLOW)
+    chat = (await client.submit(LONG).accepted()).chat_id or ""
+    workspace = await stage.workspace(SLOW)
+    session = workspace.open(chat)
+    await until(lambda: workspace.host.state is HostState.READY and session.state is SessionState.ANSWERING)
+    kill(client)
+    await until(lambda: session.turns[0].status == "interrupted" and workspace.host.state is HostState.LOST)
+    await asyncio.sleep(2.5)  # two looks at the store
+    assert (workspace.host.state, stage.is_host_gone(SLOW)) == (HostState.LOST, True)
+    again = await stage.connect(SLOW)
+    await again.submit(LONG, chat_id=chat).accepted()
+    await until(lambda: workspace.host.state is HostState.READY and session.state is SessionState.ANSWERING)
 
 
 async def test_a_chat_that_was_not_opened_shows_that_it_is_answered(stage: HostStage) -> None:
