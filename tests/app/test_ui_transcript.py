@@ -1,7 +1,5 @@
 """Laws of the transcript: hidden chats draw nothing, only visible lines are made, and it never jumps."""
 
-import itertools
-
 import pytest
 from tests.app.ui_fakes import READY, FakeSession
 from tests.app.ui_stage import Stage, stored
@@ -71,9 +69,11 @@ async def test_a_burst_of_text_is_drawn_in_few_frames(monkeypatch: pytest.Monkey
 async def test_a_process_that_was_held_up_draws_the_next_frame_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Stage(stored("One", "1", ("p", "r")), chat_id="1").open() as stage:
         stage.current.begin("p")
-        late = itertools.count(1.0)  # of the clock of Textual's timers, each look at which comes a second later
+        # Of the clock of Textual's timers, each look at which comes a second later. Not for ever: one that is never in
+        # time (the cursor's) would go on without a pause, and nobody else would have a turn.
+        late = iter(range(1, 200))
         with monkeypatch.context() as patch:
-            patch.setattr("textual.timer._time.get_time", lambda: next(late))
+            patch.setattr("textual.timer._time.get_time", lambda: float(next(late, 200)))
             stage.app._frames.draw()
             stage.current.say("words")  # so soon after a frame they wait for the next one
             await stage.settle()
